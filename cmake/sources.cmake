@@ -46,19 +46,24 @@ set(dci_sources
     src/cluster/kmeans_problem.c
     src/cluster/kmeans_run.c
     src/cluster/kmeans_step.c
+    src/index/access.c
+    src/index/batch.c
     src/index/candidates.c
     src/index/config.c
+    src/index/create.c
     src/index/filter.c
     src/index/group.c
     src/index/group_union.c
     src/index/idmap.c
-    src/index/index.c
     src/index/insert.c
+    src/index/kinds.c
+    src/index/queries.c
     src/index/range.c
     src/index/remove.c
     src/index/rows.c
     src/index/search.c
     src/index/tune.c
+    src/index/view.c
     src/index/check/check.c
     src/index/check/codes.c
     src/index/check/rows.c
@@ -75,6 +80,7 @@ set(dci_sources
     src/index/mdci/mdci.c
     src/index/mdci/pages.c
     src/index/mdci/search.c
+    src/index/pdci/directions.c
     src/index/pdci/pdci.c
     src/index/pdci/project.c
     src/index/pdci/search.c
@@ -83,6 +89,7 @@ set(dci_sources
     src/index/persist/kinds.c
     src/index/persist/load.c
     src/index/persist/save.c
+    src/index/persist/sections.c
     src/index/persist/tree.c
     src/index/tree/assign.c
     src/index/tree/build.c
@@ -111,23 +118,32 @@ set(dci_sources
     src/gpu/host/tail.c
     src/gpu/host/tail_sums.c
     src/kv/attend.c
+    src/kv/cache.c
     src/kv/calibrate.c
+    src/kv/chunk.c
+    src/kv/clustering.c
     src/kv/clusters.c
     src/kv/config.c
     src/kv/external_codes.c
+    src/kv/geometry.c
     src/kv/info.c
-    src/kv/kv.c
+    src/kv/lookup.c
     src/kv/maintain.c
     src/kv/memory.c
     src/kv/plan.c
+    src/kv/plan_scratch.c
     src/kv/pool.c
     src/kv/presets.c
     src/kv/prompt.c
+    src/kv/queries.c
     src/kv/sequence.c
     src/kv/step.c
     src/kv/summaries.c
-    src/kv/check/check.c
+    src/kv/transform.c
+    src/kv/worker.c
+    src/kv/check/cache.c
     src/kv/check/groups.c
+    src/kv/check/marks.c
     src/kv/check/recompute.c
     src/kv/check/tree.c
     src/kv/persist/clusters.c
@@ -138,6 +154,7 @@ set(dci_sources
     src/kv/stages/group_reordered.c
     src/kv/stages/group_segment.c
     src/kv/stages/importance.c
+    src/kv/stages/rank.c
     src/kv/stages/reorder.c
     src/kv/stages/schedule.c
     src/kv/stages/select.c
@@ -150,6 +167,7 @@ set(dci_sources
     src/kv/stages/tail_lowbit.c
     src/kv/stages/tail_sums.c
     src/kv/tree/build.c
+    src/kv/tree/cut.c
     src/kv/tree/file.c
     src/kv/tree/search.c
     src/kv/tree/tree.c
@@ -170,9 +188,11 @@ set(dci_sources
     src/offload/schedule.c
     src/offload/select.c
     src/offload/sequence.c
+    src/offload/state.c
     src/offload/step.c
     src/offload/summaries.c
-    src/offload/tail.c)
+    src/offload/tail.c
+    src/offload/upload.c)
 
 # Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.
 set(dci_cuda_sources

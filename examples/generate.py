@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""A language model answers a question about a document, and looks at a few hundred of its tokens in each step.
+"""A language model answers a question about a document, and attends to a few hundred of its tokens in each step.
 
     generate.py [DOCUMENT] [QUESTION]
 

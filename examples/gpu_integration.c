@@ -18,7 +18,7 @@ typedef struct engine {
         void *stream; /* of the engine's model; CUDA: its cudaStream_t */
         dci_gpu *gpu;
         dci_gpu_kv *kv;
-        dci_kv *beside; /* the same on the CPU, to compare with */
+        dci_kv *reference; /* the same on the CPU */
         dci_kv_plan plan;
         uint16_t *keys, *values; /* of a step's tokens, f16: device memory */
         float *queries, *out, *lse;
@@ -56,7 +56,7 @@ static void open_engine(engine *e, dci_context *context, int32_t device)
         on_device.max_tokens = 4096;
         on_device.piece_bytes = (size_t)4 << 20; /* host memory is locked in pieces */
         must(dci_gpu_kv_create(e->gpu, &config, &on_device, &e->kv));
-        must(dci_kv_create(context, &config, &e->beside));
+        must(dci_kv_create(context, &config, &e->reference));
 }
 /* end of quote */
 
@@ -101,17 +101,17 @@ static dci_kv_rows rows_of(const engine *e)
         return rows;
 }
 
-static void beside_append(engine *e, size_t layer, int64_t sequence, size_t n)
+static void reference_append(engine *e, size_t layer, int64_t sequence, size_t n)
 {
         const dci_kv_rows rows = rows_of(e);
-        must(dci_kv_append(e->beside, layer, 1, &sequence, &n, &rows));
+        must(dci_kv_append(e->reference, layer, 1, &sequence, &n, &rows));
 }
 
 /* quote: prompt_gpu */
 static void prefill(engine *e, int64_t sequence, size_t n)
 {
         must(dci_gpu_kv_reserve(e->kv, e->stream, 1, &sequence, &n));
-        must(dci_kv_reserve(e->beside, 1, &sequence, &n));
+        must(dci_kv_reserve(e->reference, 1, &sequence, &n));
         for (size_t layer = 0; layer < LAYERS; layer++) {
                 run_model(
                         e,
@@ -119,19 +119,19 @@ static void prefill(engine *e, int64_t sequence, size_t n)
                 const dci_kv_rows rows = rows_of(e);
                 must(dci_gpu_kv_append(e->kv, e->stream, layer, &rows));
                 must(dci_gpu_kv_end_prompt(e->kv, e->stream, layer, sequence, OBSERVED, e->queries, DIM));
-                beside_append(e, layer, sequence, n);
-                must(dci_kv_end_prompt(e->beside, layer, sequence, OBSERVED, e->queries, DIM));
+                reference_append(e, layer, sequence, n);
+                must(dci_kv_end_prompt(e->reference, layer, sequence, OBSERVED, e->queries, DIM));
         }
         must(dci_gpu_kv_step_end(e->kv, e->stream));
-        must(dci_kv_step_end(e->beside, 1, &sequence));
+        must(dci_kv_step_end(e->reference, 1, &sequence));
 }
 /* end of quote */
 
 static void compare(engine *e, size_t layer, int64_t sequence)
 {
         float wanted[QUERY_HEADS * DIM];
-        must(dci_kv_plan_make(e->beside, layer, 1, &sequence, e->queries, DIM, &e->plan));
-        must(dci_kv_attend(e->beside, layer, 1, &sequence, e->queries, DIM, &e->plan, wanted, DIM, NULL));
+        must(dci_kv_plan_make(e->reference, layer, 1, &sequence, e->queries, DIM, &e->plan));
+        must(dci_kv_attend(e->reference, layer, 1, &sequence, e->queries, DIM, &e->plan, wanted, DIM, NULL));
         for (size_t i = 0; i < QUERY_HEADS * DIM; i++) {
                 const double off = fabs((double)e->out[i] - wanted[i]);
                 e->worst = off > e->worst ? off : e->worst;
@@ -143,20 +143,20 @@ static void decode(engine *e, int64_t sequence)
 {
         const size_t n = 1;
         must(dci_gpu_kv_reserve(e->kv, e->stream, 1, &sequence, NULL));
-        must(dci_kv_reserve(e->beside, 1, &sequence, NULL));
+        must(dci_kv_reserve(e->reference, 1, &sequence, NULL));
         for (size_t layer = 0; layer < LAYERS; layer++) {
                 run_model(e, n);
                 const dci_kv_rows rows = rows_of(e);
                 must(dci_gpu_kv_append(e->kv, e->stream, layer, &rows));
                 must(dci_gpu_kv_plan(e->kv, e->stream, layer, e->queries, DIM)); /* the host waits for the queries */
                 must(dci_gpu_kv_attend(e->kv, e->stream, layer, e->queries, DIM, e->out, DIM, e->lse));
-                beside_append(e, layer, sequence, n);
+                reference_append(e, layer, sequence, n);
                 compare(e, layer, sequence);
         }
         must(dci_gpu_kv_step_end(e->kv, e->stream));
-        must(dci_kv_step_end(e->beside, 1, &sequence));
+        must(dci_kv_step_end(e->reference, 1, &sequence));
         must(dci_gpu_kv_maintain(e->kv, 0, NULL)); /* while the model samples */
-        must(dci_kv_maintain(e->beside, 0, NULL));
+        must(dci_kv_maintain(e->reference, 0, NULL));
 }
 /* end of quote */
 
@@ -184,9 +184,9 @@ int main(void)
         e.out = device_memory((size_t)QUERY_HEADS * DIM * sizeof *e.out);
         e.lse = device_memory(QUERY_HEADS * sizeof *e.lse);
         must(dci_kv_plan_init(&e.plan, sizeof e.plan));
-        must(dci_kv_plan_create(e.beside, 1, &e.plan));
+        must(dci_kv_plan_create(e.reference, 1, &e.plan));
         must(dci_gpu_kv_open(e.kv, &sequence));
-        must(dci_kv_open(e.beside, &same));
+        must(dci_kv_open(e.reference, &same));
         prefill(&e, sequence, PROMPT);
         for (size_t s = 0; s < STEPS; s++)
                 decode(&e, sequence);
@@ -196,8 +196,8 @@ int main(void)
         printf("%d steps of %d layers: outputs differ by at most %.1e; of %llu tokens that were asked for, %llu were "
                "fetched\n",
                STEPS, LAYERS, e.worst, (unsigned long long)info.n_asked, (unsigned long long)info.n_missed);
-        dci_kv_plan_destroy(e.beside, &e.plan);
-        dci_kv_destroy(e.beside);
+        dci_kv_plan_destroy(e.reference, &e.plan);
+        dci_kv_destroy(e.reference);
         dci_gpu_kv_destroy(e.kv);
         dci_gpu_destroy(e.gpu);
         dci_context_destroy(context);

@@ -107,7 +107,7 @@ static void open_kv(engine *e)
 /* end of quote */
 
 /* quote: blocks */
-/* Blocks for n more tokens, from the engine's own allocator; dci_kv is told of them before dci_kv_reserve. */
+/* Blocks for n more tokens, from the engine's own allocator; the engine assigns them before dci_kv_reserve. */
 static void get_blocks(engine *e, request *r, size_t n)
 {
         const size_t first = r->n_blocks;
@@ -384,7 +384,7 @@ static void report(const engine *e, const request *short_one, const request *lon
                e->worst_exact);
         printf("  %zu tokens, the rest in low bits, %zu times: %.3f off at most\n", info.stride, e->n_sparse,
                e->worst_sparse);
-        printf("  %zu bytes of codes beside %zu of keys and values\n", info.summary_bytes,
+        printf("  %zu bytes of codes and %zu of keys and values\n", info.summary_bytes,
                info.token_bytes * (short_one->n_tokens + long_one->n_tokens - SHARED));
 }
 

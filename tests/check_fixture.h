@@ -4,6 +4,7 @@
 #ifndef DCI_TESTS_CHECK_FIXTURE_H
 #define DCI_TESTS_CHECK_FIXTURE_H
 
+#include "index/codes/rows.h"
 #include "index/mdci/mdci.h"
 #include "tests/index_fixture.h"
 

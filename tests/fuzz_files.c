@@ -8,6 +8,7 @@
 
 #include "dci/check.h"
 #include "dci/file.h"
+#include "index/index_internal.h"
 #include "index/tree/tree.h"
 
 void fuzz_must(bool right, const char *what)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Random lives of a KV cache on a device beside one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES. */
-#include "kv/stages/stages.h"
+#include "kv/config.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
 
@@ -171,7 +171,7 @@ static void fork_one(life *l)
                 ck_ok(dci_gpu_kv_save(l->t.kv, o->id, n, scratch_path("sequence")));
                 ck_ok(dci_gpu_kv_load(l->t.kv, scratch_path("sequence"), &id));
                 /* Before it saves the host has formed all that is due; of listed groups no more than before. */
-                if (l->t.plans && !l->t.kv->planner.listed)
+                if (l->t.plans && !l->t.kv->planner.clustered)
                         ck_ok(dci_kv_maintain(l->t.cpu, 1, &o->id));
                 ck_ok(dci_kv_save(l->t.cpu, o->id, n, scratch_path("other")));
                 ck_ok(dci_kv_load(l->t.cpu, scratch_path("other"), &other));

@@ -2,7 +2,11 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/gpu_kv_fixture.h"
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/config.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/worker.h"
 
 #include <float.h>
 #include <math.h>
@@ -190,10 +194,10 @@ void twin_close(twin *t, int64_t sequence)
 
 static void poison_places(twin *t)
 {
-        const dci_gpu_kv_resident *r = &t->kv->resident;
+        const dci_gpu_kv_resident *r = t->kv->resident;
         const size_t n_bytes = t->kv->host->pool.block_bytes;
-        for (size_t at = 0; at < t->kv->n_sparse * r->n_places; at++)
-                if (r->blocks[at % r->n_places] < 0)
+        for (size_t at = 0; at < t->kv->n_sparse * r->n_slots; at++)
+                if (r->blocks[at % r->n_slots] < 0)
                         ck_ok(t->ops->fill(t->gpu, t->stream, r->memory + at * n_bytes, 0xff, n_bytes));
 }
 
@@ -211,7 +215,7 @@ void twin_poison(twin *t)
                         const size_t in_piece = b & (pool->piece_blocks - 1);
                         if (layer->dense)
                                 ck_ok(t->ops->fill(t->gpu, t->stream,
-                                                   t->kv->dense_pieces[b >> pool->piece_shift] +
+                                                   t->kv->pool->dense_pieces[b >> pool->piece_shift] +
                                                            (layer->index * pool->piece_blocks + in_piece) *
                                                                    pool->block_bytes,
                                                    0xff, pool->block_bytes));
@@ -564,7 +568,7 @@ static size_t group_at(const twin *t, size_t layer, int64_t sequence, size_t hea
         const dci_kv *kv = t->kv->host;
         const dci_kv_layer *at = layer_of(t, sequence, layer);
         const size_t candidate = (size_t)position - t->kv->shape.sink;
-        if (!t->kv->planner.listed)
+        if (!t->kv->planner.clustered)
                 return candidate >> t->kv->planner.group_shift;
         for (size_t b = 0; b < at->n_batches; b++) {
                 const dci_kv_clusters *batch = at->batches[b];
@@ -590,7 +594,7 @@ static double last_chosen(const twin *t, const which *of, size_t head)
 {
         const dci_gpu_kv_row *row = dci_gpu_kv_find(t->kv, of->sequence);
         const size_t at = t->kv->layers[of->layer].index * t->kv->n_lists +
-                          dci_gpu_kv_row_at(t->kv, row) * t->config.n_kv_heads + head;
+                          dci_gpu_kv_row_number(t->kv, row) * t->config.n_kv_heads + head;
         int32_t *bits = fetch(t, (const int32_t *)(const void *)(t->kv->planner.lasts + at), 1);
         float last;
         memcpy(&last, bits, sizeof last);
@@ -763,10 +767,10 @@ static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_
 /* What AHEAD has chosen for a sequence's next plan, as offload/schedule.c keeps it. */
 static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_list)
 {
-        const dci_gpu_kv_schedule *s = &t->kv->planner.schedule;
+        const dci_gpu_kv_schedule *s = t->kv->schedule;
         const dci_kv_selection_cache *wanted = twin_layer_of(t->cpu, sequence, layer)->decided;
         const size_t n_heads = t->config.n_kv_heads, room = dci_kv_max_room(t->kv->host);
-        const size_t row = dci_gpu_kv_row_at(t->kv, dci_gpu_kv_find(t->kv, sequence)),
+        const size_t row = dci_gpu_kv_row_number(t->kv, dci_gpu_kv_find(t->kv, sequence)),
                      index = t->kv->layers[layer].index;
         const unsigned char *row_memory = s->memory + row * s->row_bytes,
                             *at = row_memory + s->states_bytes + index * s->layer_bytes;
@@ -795,7 +799,7 @@ static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_li
  * everything. */
 bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 {
-        return t->plans && t->kv->planner.listed && !t->kv->layers[layer].dense &&
+        return t->plans && t->kv->planner.clustered && !t->kv->layers[layer].dense &&
                layer_of(t, sequence, layer)->prompt_now;
 }
 
@@ -827,7 +831,7 @@ void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, con
                               t->what, layer, l, (int)counts[l], (int)wanted->counts[l]);
                 const size_t other = others(positions + l * stride, (size_t)counts[l],
                                             wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
-                ck_assert_msg(p->listed || other <= (size_t)1 << p->group_shift,
+                ck_assert_msg(p->clustered || other <= (size_t)1 << p->group_shift,
                               "%s, layer %zu, list %zu: %zu other tokens", t->what, layer, l, other);
                 const bool again =
                         other > 0 && has_been_tied(t, &of, positions + l * stride, (size_t)counts[l],

@@ -9,7 +9,18 @@
 
 #include "tests/kv_fixture.h"
 
-#include "offload/offload_internal.h"
+#include "offload/boundaries.h"
+#include "offload/chunk_store.h"
+#include "offload/clusters.h"
+#include "offload/learned_codes.h"
+#include "offload/planner.h"
+#include "offload/pool.h"
+#include "offload/prompt.h"
+#include "offload/prompt_kmeans.h"
+#include "offload/resident.h"
+#include "offload/schedule.h"
+#include "offload/select.h"
+#include "offload/summaries.h"
 
 /* Outputs may differ by this share of their norm, log sums by this share of 1 and their size; more where more than 8 query heads share a
  * kv head, since queries and weights are rounded there. */

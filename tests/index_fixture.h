@@ -3,7 +3,10 @@
 #ifndef DCI_TESTS_INDEX_FIXTURE_H
 #define DCI_TESTS_INDEX_FIXTURE_H
 
-#include "index/index_internal.h"
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/filter.h"
+#include "index/pdci/project.h"
 #include "tests/common.h"
 
 static inline dci_index_config index_config(size_t dim, dci_metric metric, dci_dtype dtype)

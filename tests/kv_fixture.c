@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/lookup.h"
 #include "simd/kernels.h"
 
 dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size_t group, size_t dim)

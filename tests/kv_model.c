@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_model.h"
+#include "kv/kv_internal.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/kv_internal.h"
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
 
 kv_model kv_model_new(const dci_kv_config *config)
 {

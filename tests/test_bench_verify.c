@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "dci/file.h"
+#include "index/codes/rows.h"
 #include "index/index_internal.h"
 
 enum { N = 600, DIM = 16, REMOVED = 50 };

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/stages/rank.h"
 #include "simd/codes/transpose.h"
 #include "simd/convert.h"
 #include "sketch/coder.h"

@@ -91,7 +91,7 @@ START_TEST(a_long_decode_stays_that_of_the_cpu)
         const int64_t sequence = twin_prefill(&t, &data, 10, 0);
         twin_decode(&t, sequence, &data, 10, steps(600));
         const dci_gpu_kv_info info = twin_info(&t);
-        ck_assert_uint_gt(t.kv->n_pieces, 1);
+        ck_assert_uint_gt(t.kv->pool->n_pieces, 1);
         ck_assert_uint_gt(info.n_missed, 0);
         ck_assert_uint_lt(info.n_missed, info.n_asked);
         kv_data_free(&data);

@@ -201,7 +201,7 @@ static size_t prompt_only(twin *t, const kv_data *data)
         const kv_turn turn = {twin_open(t), data, 0, 400};
         const bool end = true;
         twin_step(t, 1, &turn, &end, false);
-        return twin_info(t).device_bytes - t->kv->planner.clusters.work_bytes;
+        return twin_info(t).device_bytes - t->kv->prompt_kmeans->work_bytes;
 }
 
 /* Memory of the device that the limit does not leave is no failure: the host forms the clusters. */
@@ -212,11 +212,11 @@ START_TEST(without_memory_the_host_forms_them)
         kv_data data = kv_random(&config, 500, 48);
         twin t = twin_begin(&config, &on_device);
         on_device.max_device_bytes = prompt_only(&t, &data);
-        ck_assert_ptr_nonnull(t.kv->planner.clusters.work);
+        ck_assert_ptr_nonnull(t.kv->prompt_kmeans->work);
         twin_end(&t);
         t = twin_begin(&config, &on_device);
         ck_assert_uint_eq(prompt_only(&t, &data), on_device.max_device_bytes);
-        ck_assert_ptr_null(t.kv->planner.clusters.work);
+        ck_assert_ptr_null(t.kv->prompt_kmeans->work);
         kv_data_free(&data);
         twin_end(&t);
 }

@@ -557,7 +557,7 @@ START_TEST(sequences_may_be_as_long_as_was_said)
                 twin_decode(&t, sequence, &data, 200, 3);
                 ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 1, &sequence, NULL), DCI_ERR_LIMIT, "has 203 tokens");
         }
-        ck_assert_uint_le(t.kv->n_pieces, t.kv->piece_capacity);
+        ck_assert_uint_le(t.kv->pool->n_pieces, t.kv->pool->piece_capacity);
         kv_data_free(&data);
         twin_end(&t);
 }

@@ -142,7 +142,7 @@ static figures figures_of(const life *l)
         for (size_t i = 0; i < l->n_sequences; i++)
                 f.of[i] = kv_sequence_info(host, l->sequences[i]);
         /* Clusters that the host forms for a step stay, whether or not the step has begun. */
-        for (size_t i = 0; i < l->n_sequences && l->kv->planner.listed; i++)
+        for (size_t i = 0; i < l->n_sequences && l->kv->planner.clustered; i++)
                 f.of[i].n_grouped = f.of[i].n_batches = f.of[i].n_early = 0;
         for (size_t r = 0; r < l->kv->config.max_sequences; r++)
                 f.n_rows += l->kv->rows[r].id >= 0;

@@ -122,7 +122,7 @@ static void compare(twin *t, const places *p, const kv_turn *turns)
                 bool alike = true;
                 for (size_t i = 0; i < n; i++)
                         alike = alike && twin_row_alike(t, got + i * c->dim_k, wanted + i * c->dim_k);
-                if (!alike && !t->kv->layers[l].dense && !t->kv->planner.schedule.on) {
+                if (!alike && !t->kv->layers[l].dense && !t->kv->schedule->on) {
                         compare_again(t, p, l, turns, &seen.plans[l], got);
                         continue;
                 }
@@ -254,7 +254,7 @@ START_TEST(a_graph_goes_on_while_all_grows)
                 turn.from = PROMPT + s;
                 replay_step(&t, &p, &turn, graph, 0);
         }
-        ck_assert_uint_gt(t.kv->n_pieces, 1);
+        ck_assert_uint_gt(t.kv->pool->n_pieces, 1);
         twin_check_rows(&t, turn.sequence, &data, 0, PROMPT + n);
         t.ops->graph_destroy(t.gpu, graph);
         places_free(&t, &p);

@@ -6,7 +6,8 @@
  */
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/transform.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
 
@@ -66,8 +67,8 @@ static bool alike(const twin *t, const unsigned char *a, const unsigned char *b,
 static void same_codes(twin *t, int64_t sequence)
 {
         const dci_gpu_kv_row *row = dci_gpu_kv_find(t->kv, sequence);
-        const dci_gpu_kv_store *s = &t->kv->planner.summaries;
-        const int32_t *numbers = dci_gpu_kv_store_numbers(s, dci_gpu_kv_row_at(t->kv, row));
+        const dci_gpu_kv_store *s = t->kv->summaries;
+        const int32_t *numbers = dci_gpu_kv_store_numbers(s, dci_gpu_kv_row_number(t->kv, row));
         unsigned char *chunk = malloc(s->chunk_bytes);
         ck_assert_ptr_nonnull(chunk);
         ck_ok(dci_gpu_kv_maintain(t->kv, 1, &sequence));
@@ -77,7 +78,7 @@ static void same_codes(twin *t, int64_t sequence)
                 if (t->kv->layers[l].dense)
                         continue;
                 ck_assert_uint_eq(row->grouped, layer->n_grouped);
-                for (size_t c = 0; c < dci_gpu_kv_chunks_of(row->grouped); c++) {
+                for (size_t c = 0; c < dci_gpu_kv_count_chunks(row->grouped); c++) {
                         const size_t sparse = t->kv->layers[l].index;
                         ck_ok(t->ops->copy(t->gpu, t->stream, chunk, dci_gpu_kv_store_at(s, sparse, numbers[c]),
                                            s->chunk_bytes));

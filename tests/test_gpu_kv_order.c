@@ -457,9 +457,9 @@ START_TEST(a_prompt_waits_for_lists_that_are_chosen_ahead)
         prompt(&l, &s, 0, 0);
         prompt(&l, &s, 1, 0);
         ck_ok(plan(&l, &s, 1));
-        ck_assert(l.kv->planner.schedule.beside);
+        ck_assert(l.kv->ahead);
         prompt(&l, &s, 2, 0);
-        ck_assert(!l.kv->planner.schedule.beside);
+        ck_assert(!l.kv->ahead);
         ck_ok(dci_gpu_kv_step_end(l.kv, l.stream));
         free(end(&l, &n));
 }

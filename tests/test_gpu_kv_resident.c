@@ -26,7 +26,7 @@ static int32_t place_of(const twin *t, int64_t sequence, size_t page)
 {
         int32_t block;
         ck_ok(dci_kv_table(t->kv->host, sequence, page, 1, &block));
-        return t->kv->resident.places[block];
+        return t->kv->resident->slots[block];
 }
 
 static size_t resident_pages(const twin *t, int64_t sequence)
@@ -42,23 +42,23 @@ static size_t resident_pages(const twin *t, int64_t sequence)
  * memory has. */
 static void check_books(twin *t)
 {
-        const dci_gpu_kv_resident *r = &t->kv->resident;
+        const dci_gpu_kv_resident *r = t->kv->resident;
         const dci_kv_pool *pool = &t->kv->host->pool;
         size_t n_used = 0;
-        if (r->n_places == 0)
+        if (r->n_slots == 0)
                 return;
         ck_ok(dci_gpu_kv_sync(t->kv));
         int32_t *there = malloc(pool->n_blocks * sizeof *there);
         unsigned char *rows = malloc(pool->block_bytes);
         ck_assert(there != NULL && rows != NULL);
-        ck_ok(t->ops->copy(t->gpu, t->stream, there, r->device_places, pool->n_blocks * sizeof *there));
+        ck_ok(t->ops->copy(t->gpu, t->stream, there, r->device_slots, pool->n_blocks * sizeof *there));
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
         for (size_t b = 0; b < pool->n_blocks; b++) {
-                ck_assert_int_eq(there[b], r->places[b]);
-                ck_assert(r->places[b] < 0 || (pool->refs[b] > 0 && r->blocks[r->places[b]] == (int32_t)b));
-                n_used += r->places[b] >= 0;
+                ck_assert_int_eq(there[b], r->slots[b]);
+                ck_assert(r->slots[b] < 0 || (pool->refs[b] > 0 && r->blocks[r->slots[b]] == (int32_t)b));
+                n_used += r->slots[b] >= 0;
         }
-        ck_assert_uint_eq(n_used, r->n_places - r->n_free);
+        ck_assert_uint_eq(n_used, r->n_slots - r->n_free);
         for (size_t i = 0; i < t->kv->config.max_sequences; i++) {
                 const dci_gpu_kv_row *row = &t->kv->rows[i];
                 if (row->id < 0)
@@ -68,9 +68,9 @@ static void check_books(twin *t)
                         ck_assert_int_lt(place_of(t, row->id, p), 0);
         }
         for (size_t b = 0; b < pool->n_blocks; b++)
-                for (size_t l = 0; l < t->config.n_layers && r->places[b] >= 0 && pool->refs[b] == 1; l++) {
+                for (size_t l = 0; l < t->config.n_layers && r->slots[b] >= 0 && pool->refs[b] == 1; l++) {
                         const dci_gpu_kv_layer *layer = &t->kv->layers[l];
-                        const size_t at = layer->index * r->n_places + (size_t)r->places[b];
+                        const size_t at = layer->index * r->n_slots + (size_t)r->slots[b];
                         if (layer->dense)
                                 continue;
                         ck_ok(t->ops->copy(t->gpu, t->stream, rows, r->memory + at * pool->block_bytes,

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/stages/schedule.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_fixture.h"
 

@@ -6,6 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/pool.h"
+#include "kv/transform.h"
 #include "kv/tree/tree.h"
 #include "tests/damage_fixture.h"
 #include "tests/kv_check_fixture.h"

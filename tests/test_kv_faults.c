@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "dci/check.h"
-#include "kv/kv_internal.h"
+#include "kv/transform.h"
 #include "tests/kv_fixture.h"
 #include "tests/scratch.h"
 

@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/lookup.h"
+#include "kv/stages/importance.h"
 #include "simd/softmax/softmax.h"
 #include "tests/kv_fixture.h"
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "kv/kv_internal.h"
-#include "kv/stages/stages.h"
 #include "simd/kernels.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"

@@ -8,8 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/kv_internal.h"
-#include "kv/stages/stages.h"
+#include "kv/stages/schedule.h"
 #include "simd/kernels.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"

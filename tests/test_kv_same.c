@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/chunk.h"
+#include "kv/lookup.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 

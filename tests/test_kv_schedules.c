@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kv/kv_internal.h"
-#include "kv/stages/stages.h"
+#include "kv/lookup.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_schedule.h"
 #include "tests/scratch.h"

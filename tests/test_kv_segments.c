@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "core/file.h"
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/lookup.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/kv_schedule.h"

@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/lookup.h"
 #include "simd/softmax/softmax.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"

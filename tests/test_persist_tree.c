@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/file.h"
-#include "index/persist/persist.h"
+#include "index/persist/sections.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"

@@ -16,7 +16,11 @@
 
 #include "core/executor.h"
 #include "dci/check.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
 #include "tests/scratch.h"
 
 /* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */

@@ -8,7 +8,7 @@
 #include "core/internal.h"
 
 #include "bench/gpu/path.h"
-#include "offload/offload_internal.h"
+#include "offload/resident.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -160,15 +160,14 @@ static dci_status compare(soaking *s)
 /* The place of a block's resident page, in all layers that have one. */
 static dci_status poison_place(gpubench *b, const dci_gpu_kv *kv, int32_t block)
 {
-        const dci_gpu_kv_resident *r = &kv->resident;
+        const dci_gpu_kv_resident *r = kv->resident;
         const size_t n_bytes = kv->host->pool.block_bytes;
         dci_status status = DCI_OK;
-        if (r->n_places == 0 || r->places[block] < 0)
+        if (r->n_slots == 0 || r->slots[block] < 0)
                 return DCI_OK;
         for (size_t l = 0; l < kv->n_sparse && status == DCI_OK; l++)
-                status =
-                        b->ops->fill(b->gpu, b->stream,
-                                     r->memory + (l * r->n_places + (size_t)r->places[block]) * n_bytes, 0xff, n_bytes);
+                status = b->ops->fill(b->gpu, b->stream,
+                                      r->memory + (l * r->n_slots + (size_t)r->slots[block]) * n_bytes, 0xff, n_bytes);
         return status;
 }
 
@@ -182,7 +181,7 @@ static dci_status poison(soaking *s, size_t i)
         const dci_gpu_kv_row *row = status == DCI_OK ? dci_gpu_kv_find(kv, s->path.sequences[i]) : NULL;
         if (row == NULL)
                 return status == DCI_OK ? DCI_ERR_NOT_FOUND : status;
-        const size_t n_blocks = dci_gpu_kv_blocks(kv, row->n), at = dci_gpu_kv_row_at(kv, row);
+        const size_t n_blocks = dci_gpu_kv_blocks(kv, row->n), at = dci_gpu_kv_row_number(kv, row);
         for (size_t n = 0; n < n_blocks && status == DCI_OK; n++) {
                 int32_t block = 0;
                 status = dci_kv_table(dci_gpu_kv_host(kv), s->path.sequences[i], n, 1, &block);

@@ -30,18 +30,18 @@ class CallGuard:
     handler is replaced by one that keeps its exception. Only the main thread does this, as only it handles signals.
     """
 
-    def __init__(self, told: Callable[[int, int], object] | None = None) -> None:
-        """told: gets the work done and the whole at each report of progress; a true answer cancels the call."""
-        self._told = told
+    def __init__(self, on_progress: Callable[[int, int], object] | None = None) -> None:
+        """on_progress: gets the work done and the whole at each report of progress; a true answer cancels the call."""
+        self._on_progress = on_progress
         self.error: BaseException | None = None
         self._replaced: list[tuple[int, Handler, Handler]] = []  # signal, the handler it had, the one that keeps
         self.progress = Progress(None, PROGRESS_FN(self._report))
 
     def _report(self, _ctx: int | None, done: int, total: int) -> int:
-        if self._told is None or self.error is not None:
+        if self._on_progress is None or self.error is not None:
             return self.error is not None
         try:
-            return 1 if self._told(done, total) else 0
+            return 1 if self._on_progress(done, total) else 0
         except BaseException as error:
             self.error = error
             return 1
@@ -96,7 +96,7 @@ class CallGuard:
         try:
             while self._replaced:
                 number, handler, keeping = self._replaced[-1]
-                if signal.getsignal(number) is keeping:  # else a handler has put another in its place meanwhile
+                if signal.getsignal(number) is keeping:  # else a handler has replaced it
                     signal.signal(number, handler)
                 self._replaced.pop()
         finally:
@@ -117,7 +117,7 @@ _numbers = count()
 class Turns:
     """For objects whose functions the library does not guard against each other: some may run side by side, others alone.
 
-    A thread that runs beside others holds one of eight locks, one that runs alone all of them; from the ninth thread on two
+    A thread that may run concurrently with others holds one of eight locks, one that runs alone all of them; from the ninth thread on two
     may share a lock, and then wait for each other. Plain locks in plain `with` statements, because an exception of a signal
     handler cannot come between taking them and the promise to release them.
     """
@@ -127,8 +127,8 @@ class Turns:
     def __init__(self) -> None:
         self._locks = tuple(threading.RLock() for _ in range(8))
 
-    def beside(self) -> AbstractContextManager[Any]:
-        """To be held during calls that others may run beside."""
+    def shared(self) -> AbstractContextManager[Any]:
+        """Held during calls that may run concurrently with others."""
         try:
             number: int = _threads.number
         except AttributeError:

@@ -56,7 +56,7 @@ def check_mask(mask: torch.Tensor | None, pads: list[int], n: int) -> None:
     wanted = torch.arange(shown.shape[1]) >= torch.tensor(pads)[:, None]
     if shown.shape[1] != n or not torch.equal(shown, wanted):
         raise UnsupportedError(
-            "the attention mask hides tokens behind the first one that it shows: dci takes padding on the left only "
+            "the attention mask hides tokens after the first one that it shows: dci takes padding on the left only "
             '(tokenizer.padding_side = "left") and causal masks'
         )
 
@@ -221,7 +221,7 @@ class Session:
             self.clear()
 
     def end_prompt(self) -> None:
-        """What there is was the prompt: groups and codes are formed of it, by a thread beside."""
+        """Ends the prompt: a thread of the cache builds groups and codes from it while the caller goes on."""
         if self.prompted:
             return
         kv = self._kv
@@ -398,7 +398,7 @@ class DCICache(Cache):
         self.session.select([int(row) for row in chosen])
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        """Each row of the batch several times, one behind the other."""
+        """Repeats each row of the batch, copies next to each other."""
         self.session.select([row for row in range(len(self.session.sequences)) for _ in range(repeats)])
 
     def crop(self, tokens_to_remove: int) -> None:

@@ -30,10 +30,10 @@ class KMeans:
         model.predict(new_keys)
 
     n_clusters  of each problem, 1 to the number of rows.
-    metric      "cosine", "l2" or "ip"; and the other options, as dci.kmeans has them. fit looks at them.
+    metric      "cosine", "l2" or "ip"; and the other options, as dci.kmeans has them. fit checks them.
     context     threads and instruction set; None: default_context(). A KMeans with None can be pickled.
 
-    New clusters beside old ones (first_row, first_cluster, first_problem) and a choice of outputs are the function's alone.
+    New clusters next to old ones (first_row, first_cluster, first_problem) and a choice of outputs are the function's alone.
     Calls may come from any thread: a fit takes effect when it is done, and one that fails changes nothing.
     """
 
@@ -109,7 +109,7 @@ class KMeans:
         rows        (n, dim), or (n_problems, n, dim) with as many problems as were fitted and any n.
 
         Rows that were fitted get their labels again, but for those that two centroids are equally near within the rounding
-        of float32. A capacity has no part in it: with one, fit may have put a row elsewhere.
+        of float32. A capacity has no part in it: with one, fit may have put a row into another cluster.
         """
         found = self.result
         centroids, means = _there(found.centroids), _there(found.row_means)

@@ -108,7 +108,7 @@ class KVBase:
         return out.value
 
     def maintain(self, sequences: Sequences | None = None) -> None:
-        """Between steps: forms groups of tokens that left the window, and makes codes anew that no longer fit. None: of all
+        """Between steps: builds groups of tokens that left the window, and encodes again what no longer fits its transform. None: of all
         sequences that are not in the middle of a step. Best called after each step."""
         handle = self._live()
         if sequences is None:

@@ -50,7 +50,7 @@ class KVSequenceInfo(NamedTuple):
     n_blocks: int
     n_shared_blocks: int
     resident: bool  #: attended to in full
-    refits: int  #: times that codes of a head were made anew
+    refits: int  #: times that a head was encoded again
     #: Greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none.
     drift: float
     n_plans: int  #: lists in plans that left tokens out, of layers and kv heads, since open, fork or load

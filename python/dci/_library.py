@@ -187,7 +187,7 @@ def _path() -> str:
 
 
 def _opened(path: str) -> ctypes.CDLL:
-    """Loads the library. A wheel holds an OpenBLAS of its own, beside the package in dci.libs, which would start a thread
+    """Loads the library. A wheel holds an OpenBLAS of its own, in dci.libs next to the package, which would start a thread
     per processor as it is loaded; libdci never uses them. What is shared with NumPy is left alone."""
     bundle = Path(path).parent.parent.parent / "dci.libs"
     if not bundle.is_dir():

@@ -84,7 +84,7 @@ def as_groups(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray
 
 class Problems(NamedTuple):
     """Rows of problems of one shape, which the library can read in place: row i of problem p begins p * problem_ld + i * ld
-    elements behind the first of `array`. problem_ld is 0 where there is one problem."""
+    elements after the first of `array`. problem_ld is 0 where there is one problem."""
 
     array: npt.NDArray[Any]
     form: RowFormat

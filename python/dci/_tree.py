@@ -62,7 +62,7 @@ class Paged(Searchable):
         version that of the index when the page last changed.
 
         A page is up to page_rows rows of one cell, side by side in memory. Rows move between pages only when a promotion or
-        the removal of a promoted row changes what is nearest, into a gap of their own cell, or when the tree is built anew;
+        the removal of a promoted row changes what is nearest, into a gap of their own cell, or when the tree is rebuilt;
         each such page is among the changes.
         """
         handle, n = self._open(), c_size_t()

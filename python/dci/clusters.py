@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float32]
 # What may be asked for, in the order of the C struct.
 OUTPUTS = ("labels", "centroids", "means", "sizes", "offsets", "ids", "value_sums", "row_means", "reports")
 _INTEGERS = ("labels", "sizes", "offsets", "ids")
-# Those that dci_kmeans_check looks at.
+# Those that dci_kmeans_check reads.
 _CHECKED = OUTPUTS[:6]
 # _structs.KMeansRound.
 ROUND = np.dtype([("objective", "f8"), ("seconds", "f8"), ("n_moved", "u8"), ("n_empty", "u8")])
@@ -72,7 +72,7 @@ class KMeansResult:
     reports     one KMeansReport per problem: a tuple of one for rows (n, dim).
 
     What was not among the outputs is None. The other fields say what the arrays belong to, which is what check needs. A
-    result that comes from elsewhere is put together from them and any of the arrays, and checked:
+    result of another program is put together from them and any of the arrays, and checked:
     KMeansResult(n=..., n_clusters=..., labels=..., ids=...).check().
     """
 
@@ -188,7 +188,7 @@ def kmeans(
     centroids   a warm start, (n_clusters, dim) or (n_problems, n_clusters, dim): init is "given".
     values      (n, value_dim) or (n_problems, n, value_dim), of any format and layout that rows may have: summed by cluster.
     first_row, first_cluster
-                for new rows beside old ones: ids and offsets count rows from first_row, labels clusters from first_cluster.
+                for new rows next to old ones: ids and offsets count rows from first_row, labels clusters from first_cluster.
     first_problem
                 number of the first problem among those of several calls: each has its own stream of draws.
     outputs     names of the arrays of KMeansResult that are wanted; None: all (value_sums only with values). Means and

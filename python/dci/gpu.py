@@ -178,7 +178,7 @@ class GPUKVCache(KVBase):
             kv.maintain()                               # what the host chooses by; a device does it in its steps
 
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
-    them, in the order that reserve was given; rows are those of one behind the other. include/dci/offload.h has all limits.
+    them, in the order that reserve was given; rows of one sequence follow those of another. include/dci/offload.h has all limits.
 
     gpu         a GPU; it may serve many KV caches.
     n_layers, n_query_heads, n_kv_heads, dim_k
@@ -196,7 +196,7 @@ class GPUKVCache(KVBase):
     device_resident_bytes
                 device memory for pages of sparse layers, which stay there until others need the room, so that less comes
                 over the bus; 0: none. No output depends on it (resident_bytes, an option of KVCache, is another thing).
-    planner     who chooses what is attended to: "host"; "device", which queues its choice behind what was queued before
+    planner     who chooses what is attended to: "host"; "device", which queues its selection after what was queued before
                 and lets nothing wait (UnsupportedError, with the reason, where it cannot); "auto": the device where it can,
                 else the host; info().planner says which. include/dci/offload.h lists what the device can plan.
     options     all others of KVCache, by name: preset, budget, dtype ("float16" or "bfloat16"), query_dtype, ... A layout is
@@ -295,7 +295,7 @@ class GPUKVCache(KVBase):
     def append(self, layer: SupportsIndex, keys: Any, values: Any) -> None:
         """Stores keys and values of one layer, for all tokens that were reserved.
 
-        keys        (n_tokens, n_kv_heads, dim_k): rows of all sequences one behind the other; or (n_kv_heads, dim_k) for one
+        keys        (n_tokens, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k) for one
                     token; or (n_sequences, n_each, n_kv_heads, dim_k).
         values      the same.
 
@@ -321,7 +321,7 @@ class GPUKVCache(KVBase):
     def prompt_rows(self, layer: SupportsIndex, sequence: SupportsIndex, keys: Any, values: Any) -> None:
         """For prompts that came in several steps, where the device plans: names the rows of all of a sequence's tokens in
         this layer, right before prompt in the step that ends the prompt. Without it the host makes what is chosen by, before
-        the next step. Where the host plans, nothing looks at it.
+        the next step. Where the host plans, it is ignored.
 
         keys        (n_tokens, n_kv_heads, dim_k), from the sequence's first token to the last one of this step. The cache
                     keeps them until the step's end; what they hold must stay as it is until then.
@@ -336,7 +336,7 @@ class GPUKVCache(KVBase):
 
     def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
         """Says that a sequence's prompt is whole in this layer, as KVCache.end_prompt. The host's work on the layer begins when
-        its rows have arrived, beside the caller's next layers; what it wants may be refused by plan or step_end. A device
+        its rows have arrived, while the caller goes on with the next layers; what it wants may be refused by plan or step_end. A device
         that plans works, on the stream, on the rows that append was given in this step, or prompt_rows: the cache keeps them
         until the step's end, but they must not be overwritten by what is queued before that work.
 
@@ -448,7 +448,7 @@ class GPUKVCache(KVBase):
 
     @contextmanager
     def step(self, sequences: Sequences, n_tokens: Counts = 1, *, stream: Any = None) -> Iterator[None]:
-        """A step as a `with` block: reserve before it, step_end behind it; an exception in either takes the step back."""
+        """A step as a `with` block: reserve before it, step_end after it; an exception in either takes the step back."""
         self.reserve(sequences, n_tokens, stream=stream)
         try:
             yield

@@ -72,7 +72,7 @@ class Index(Paged):
     would have to round. bfloat16 is an array of ml_dtypes.bfloat16, or of uint16 with the same bits, and uint16 arrays
     never mean integers. Tensors with `__dlpack__` in the host's memory, such as those of torch, are taken as arrays are.
 
-    Searches may run on several threads at once, beside one add; the interpreter lock is not held meanwhile. Ctrl-C stops
+    Searches may run on several threads at once, concurrently with one add; calls release the interpreter lock. Ctrl-C stops
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
 
     An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling
@@ -235,12 +235,12 @@ class Index(Paged):
 
     def fit(self, queries: npt.ArrayLike) -> None:
         """Fits the codes of an index with sketch_bits to queries: learns a transform from its rows and these queries, and
-        encodes all rows anew; rows added later use it, too. Codes then rank better for queries like these.
+        encodes all rows again; rows added later use it, too. Codes then rank better for queries like these.
 
         queries (n, dim), or (dim,) for one: as they will come, some hundred, such as the last 64 positions of a prompt, all
                 heads of a group.
 
-        dim is at most 1024. Searches go on meanwhile; adds and removes on other threads wait. Ctrl-C does not end it.
+        dim is at most 1024. Searches go on; adds and removes on other threads wait. Ctrl-C does not end it.
         """
         handle = self._open()
         rows, n, ld = as_rows(queries, self._dim, self._input, "queries")
@@ -260,7 +260,7 @@ class Index(Paged):
         full    False: what is counted, listed and linked. True: also what was computed from rows, computed again: norms,
                 projections, codes, cells.
 
-        Searches go on meanwhile; adds and removes on other threads wait. Ctrl-C ends it.
+        Searches go on; adds and removes on other threads wait. Ctrl-C ends it.
         """
         handle = self._open()
         with CallGuard() as guard:
@@ -272,7 +272,7 @@ class Index(Paged):
     def save(self, path: Path) -> None:
         """Saves the index to a file. A file that is there already is replaced as a whole, or, on any failure, not at all.
 
-        Searches go on meanwhile; adds and removes on other threads wait. docs/format.md describes the bytes.
+        Searches go on; adds and removes on other threads wait. docs/format.md describes the bytes.
         """
         check(lib.dci_index_save(self._open().value, encoded(path)))
 
@@ -300,7 +300,7 @@ class Index(Paged):
 
     @classmethod
     def map(cls: type[Self], path: Path, context: Context | None = None) -> Self:
-        """As load, but rows stay in the file, which processes that map it share. It must not be written to meanwhile; saving
+        """As load, but rows stay in the file, which processes that map it share. It must not be written to as long as the index is open; saving
         over it, or deleting it, is fine. add, remove and reserve raise UnsupportedError."""
         return cls._loaded(context, lib.dci_index_map, encoded(path))
 

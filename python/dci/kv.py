@@ -72,7 +72,7 @@ class KVCache(KVBase):
     max_bytes   of memory in all; None: no limit.
     resident_bytes
                 while keys and values of sequences fit in it they are attended to in full; 0: none are.
-    refit       codes are made anew when their distortion has grown by this factor; 0: never.
+    refit       keys are encoded again when their distortion has grown by this factor; 0: never.
     seed        of rotations, promotions and first clusters, 0 to 2**64 - 1.
     cluster_tokens, cluster_every, cluster_segment, cluster_rounds, cluster_most, cluster_by, segment_buffer
                 group "cluster" and "segment"; cluster_by is "raw" or "centred".
@@ -89,15 +89,15 @@ class KVCache(KVBase):
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
-    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is told
-    of memory, is offered in C alone.
+    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is called
+    with memory, is offered in C alone.
 
     Rows of keys, values and queries are NumPy arrays or tensors with `__dlpack__` in the host's memory, such as those of
     torch, of their dtype. They are read in place where the elements of a row are side by side and rows are at equal
     distances, and copied once otherwise; query_dtype "float32" takes other real numbers, too. bfloat16 is as for Index.
 
-    Calls may come from any thread; those on one KV cache are served one after another, and the interpreter lock is not held
-    meanwhile. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and leaves
+    Calls may come from any thread; those on one KV cache are served one after another, and the interpreter lock is released
+    during them. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and leaves
     every sequence as it was. Ctrl-C takes effect when the call that it falls into is done.
     """
 
@@ -182,7 +182,7 @@ class KVCache(KVBase):
     # Steps
 
     def assign_blocks(self, sequence: SupportsIndex, blocks: npt.ArrayLike) -> None:
-        """With a layout whose blocks are given out "by_caller": the blocks in which the sequence's next tokens lie, behind
+        """With a layout whose blocks are given out "by_caller": the blocks of the sequence's next tokens, after
         those it has; before reserve. blocks: (n,) integers."""
         handle, numbers = self._live(), as_ids(blocks, "blocks")
         if numbers.size and (numbers.min() < 0 or numbers.max() >= 2**31):
@@ -214,7 +214,7 @@ class KVCache(KVBase):
     ) -> None:
         """Stores keys and values of one layer, for tokens that were reserved.
 
-        keys        (n, n_kv_heads, dim_k): rows of all sequences one behind the other; or (n_kv_heads, dim_k) for one token;
+        keys        (n, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k) for one token;
                     or (n_sequences, n_each, n_kv_heads, dim_k).
         values      the same with dim_v. Both None: with a layout, where the rows lie in their slots already.
         n_tokens    how many of them each sequence gets: one number, or (n_sequences,). None: all the same.
@@ -244,7 +244,7 @@ class KVCache(KVBase):
         return k, v
 
     def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
-        """Says that a sequence's prompt is whole in this layer: its groups, codes and choices are formed meanwhile. Every
+        """Says that a sequence's prompt is whole in this layer: its groups, codes and selections are built while the caller goes on. Every
         sequence needs this once per layer before the first plan.
 
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
@@ -274,7 +274,7 @@ class KVCache(KVBase):
 
     @contextmanager
     def step(self, sequences: Sequences, n_tokens: Counts = 1) -> Iterator[None]:
-        """A step as a `with` block: reserve before it, step_end behind it; an exception in either takes the step back."""
+        """A step as a `with` block: reserve before it, step_end after it; an exception in either takes the step back."""
         names = as_sequences(sequences).copy()
         self.reserve(names, n_tokens)
         try:
@@ -396,7 +396,7 @@ class KVCache(KVBase):
     ) -> float:
         """The tau with which a share of steps decides again.
 
-        queries     (n_layers, n_positions, n_query_heads, dim_k), of positions one behind the other, as plans get them.
+        queries     (n_layers, n_positions, n_query_heads, dim_k), by position, as plans get them.
         rate        0 to 1: share of the positions after the first one that decide again.
         schedule    "boundary" counts layers, "ahead" kv heads.
 

@@ -33,7 +33,7 @@ class SketchInfo(NamedTuple):
     transforms: int  #: in use: one from the first row on, and one per fit
     centres: int  #: transforms with their centres; the two together are at most 128
     #: Mean squared distortion of the last 1024 rows, as a share of that of the first 1024 that use the last row's transform.
-    #: Well above 1 (say 1.5): fit anew. Infinite where only the last rows have any; NaN without rows.
+    #: Well above 1 (say 1.5): fit again. Infinite where only the last rows have any; NaN without rows.
     drift: float
     isa: str  #: the instructions that score: "avx512 vnni", "avx512", "avx2", "neon dot", "neon" or "scalar"
 
@@ -60,7 +60,7 @@ class Sketch:
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the dtype whose rows are contiguous are read in place,
     whatever lies between rows; others are copied once. What float32, float16 and bfloat16 take is as for Index.
 
-    Calls may come from any thread, and the interpreter lock is not held meanwhile. score, bound, search, decode and info run
+    Calls may come from any thread, and the interpreter lock is released during them. score, bound, search, decode and info run
     side by side; append, truncate, reserve and fit wait for calls that are running, and others wait for them. Ctrl-C takes
     effect when the call that it falls into is done. Errors are exceptions derived from DciError.
     """
@@ -123,7 +123,7 @@ class Sketch:
         return self._handle
 
     def append(self, rows: npt.ArrayLike) -> None:
-        """Encodes rows behind those that are there, all or none. rows: (n, dim) or (dim,)."""
+        """Encodes rows and appends them, all or none. rows: (n, dim) or (dim,)."""
         handle = self._open()
         array, n, ld = as_rows(rows, self._dim, self._row, "rows")
         check(self._turns.alone(lib.dci_sketch_append, handle.value, n, address(array), ld))
@@ -145,7 +145,7 @@ class Sketch:
         queries (n, dim) or (dim,): like those to come, such as the last 64 positions of a prompt, all heads of a group.
 
         The mean of these rows is the centre from then on, until the next fit, also of a "running" one. Codes that are there
-        stay as they are, and a block of 32 rows that was begun goes on with the transform it has; to encode rows anew,
+        stay as they are, and a block of 32 rows that was begun goes on with the transform it has; to encode rows again,
         truncate and append them. dim is at most MAX_FIT_DIM.
         """
         handle = self._open()
@@ -203,7 +203,7 @@ class Sketch:
         asked, n_queries, ld = as_rows(queries, self._dim, self._query, "queries")
         begin = as_count(first, "first")
         wanted = None if n is None else as_count(n, "n")
-        with self._turns.beside():
+        with self._turns.shared():
             count = lib.dci_sketch_count(handle.value)
             if wanted is None:
                 wanted = max(count - begin, 0)
@@ -236,7 +236,7 @@ class Sketch:
             # Refused by the library, before there are arrays of that size.
             check(lib.dci_sketch_search(handle.value, 0, None, self._dim, k, None, None))
         rows, scores = results(out, (k,) if asked.ndim == 1 else (n_queries, k), "rows")
-        with self._turns.beside():
+        with self._turns.shared():
             check(lib.dci_sketch_search(handle.value, n_queries, address(asked), ld, k, address(rows), address(scores)))
         return rows, scores
 
@@ -248,14 +248,14 @@ class Sketch:
         handle = self._open()
         numbers = as_ids(rows, "rows")
         out = np.empty((numbers.size, self._dim), np.float32)
-        with self._turns.beside():
+        with self._turns.shared():
             check(lib.dci_sketch_decode(handle.value, numbers.size, address(numbers), address(out), self._dim))
         return out[0] if np.ndim(rows) == 0 else out
 
     def info(self) -> SketchInfo:
         """Rows, bytes, transforms, and whether rows have drifted away from what was learned."""
         handle, info = self._open(), prepared(_structs.SketchInfo)
-        with self._turns.beside():
+        with self._turns.shared():
             check(lib.dci_sketch_get_info(handle.value, byref(info)))
         fields: dict[str, Any] = {name: getattr(info, name) for name in SketchInfo._fields}
         fields["isa"] = info.isa.decode()
@@ -265,7 +265,7 @@ class Sketch:
     def count(self) -> int:
         """Rows in the sketch; also len()."""
         handle = self._open()
-        with self._turns.beside():
+        with self._turns.shared():
             return lib.dci_sketch_count(handle.value)  # type: ignore[no-any-return]
 
     @property

@@ -205,7 +205,7 @@ def test_calls_that_may_run_side_by_side_do():
     turns, meeting = Turns(), threading.Barrier(2)
 
     def reads():
-        with turns.beside():
+        with turns.shared():
             meeting.wait(60)  # only two that are inside together get beyond this
 
     run_all([reads, reads])
@@ -216,11 +216,11 @@ def taking(turns, name, function):
     if name == "alone":
         turns.alone(function)
     else:
-        with turns.beside():
+        with turns.shared():
             function()
 
 
-@pytest.mark.parametrize(("first", "second"), [("alone", "beside"), ("alone", "alone"), ("beside", "alone")])
+@pytest.mark.parametrize(("first", "second"), [("alone", "shared"), ("alone", "alone"), ("shared", "alone")])
 def test_what_runs_alone_does(first, second):
     turns, entered = Turns(), threading.Event()
     thread = threading.Thread(target=lambda: taking(turns, second, entered.set))
@@ -234,7 +234,7 @@ def test_what_runs_alone_does(first, second):
     assert entered.is_set()
 
 
-@pytest.mark.parametrize("name", ["beside", "alone"])
+@pytest.mark.parametrize("name", ["shared", "alone"])
 def test_an_exception_gives_the_turn_back(name):
     turns = Turns()
     for _ in range(3):
@@ -243,8 +243,8 @@ def test_an_exception_gives_the_turn_back(name):
     run_all([lambda: turns.alone(lambda: None)])
 
 
-@pytest.mark.parametrize("inner", ["beside", "alone"])
-@pytest.mark.parametrize("outer", ["beside", "alone"])
+@pytest.mark.parametrize("inner", ["shared", "alone"])
+@pytest.mark.parametrize("outer", ["shared", "alone"])
 def test_a_thread_does_not_wait_for_itself(outer, inner):
     turns = Turns()
     taking(turns, outer, lambda: taking(turns, inner, lambda: None))

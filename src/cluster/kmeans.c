@@ -50,10 +50,9 @@ static dci_status run_problem(const km_call *call, size_t number, size_t state, 
         call->failures[number] = (struct failure){p.bad_row, p.bad_kind};
         if (status != DCI_OK || p.bad_kind != KM_BAD_NONE)
                 return status;
-        status = dci_km_solve(&p);
-        if (status == DCI_OK)
-                status = dci_km_write(&p, call->result);
-        return status == DCI_OK ? dci_km_report_progress(&p, (number + 1) * call->rounds) : status;
+        DCI_TRY(dci_km_solve(&p));
+        DCI_TRY(dci_km_write(&p, call->result));
+        return dci_km_report_progress(&p, (number + 1) * call->rounds);
 }
 
 static void problem_task(void *arg, size_t number, size_t worker)
@@ -141,9 +140,7 @@ dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, con
         dci_kmeans_input checked;
         if (context == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
-        dci_status status = dci_km_resolve(config, input, result, true, &resolved, &checked);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_resolve(config, input, result, true, &resolved, &checked));
         km_call call = {
                 .context = context, .config = &resolved, .input = &checked, .result = result, .progress = progress};
         const size_t per_run = resolved.segment_rows > 0
@@ -165,7 +162,7 @@ dci_status dci_kmeans(dci_context *context, const dci_kmeans_config *config, con
                                 checked.n, resolved.dim, resolved.n_clusters);
         call.memory = dci_alloc(context, call.n_states, call.state_bytes);
         call.failures = dci_calloc(context, checked.n_problems, sizeof *call.failures);
-        status = call.memory == NULL || call.failures == NULL ? DCI_ERR_MEMORY : run_call(&call);
+        dci_status status = call.memory == NULL || call.failures == NULL ? DCI_ERR_MEMORY : run_call(&call);
         dci_free(context, call.failures, checked.n_problems, sizeof *call.failures);
         dci_free(context, call.memory, call.n_states, call.state_bytes);
         return status;

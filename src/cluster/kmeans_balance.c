@@ -83,9 +83,7 @@ static dci_status take_turn(placing *s)
         for (size_t c = 0; c < p->k; c++)
                 if ((size_t)p->sizes[c] >= p->limit)
                         dci_nearest_close(&s->view->nearest, c);
-        dci_status status = dci_km_for(p, dci_km_tasks(s->n_rows), s->n_rows * p->dim * (p->k / 8 + 1), wish_task, s);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_for(p, dci_km_tasks(s->n_rows), s->n_rows * p->dim * (p->k / 8 + 1), wish_task, s));
         qsort(p->wishes, s->n_rows, sizeof *p->wishes, best_first);
         size_t n_left = 0;
         for (size_t i = 0; i < s->n_rows; i++) {
@@ -118,13 +116,10 @@ dci_status dci_km_assign_balanced(km_view *view, double *out_free)
 {
         km_problem *p = view->problem;
         km_assigned assigned;
-        dci_status status = dci_km_assign(view, &assigned);
-        if (status == DCI_OK && out_free != NULL)
-                status = dci_km_measure(view, out_free);
-        if (status == DCI_OK)
-                status = dci_km_for(p, p->k, 8 * p->n * p->dim, release_task, p);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_assign(view, &assigned));
+        if (out_free != NULL)
+                DCI_TRY(dci_km_measure(view, out_free));
+        DCI_TRY(dci_km_for(p, p->k, 8 * p->n * p->dim, release_task, p));
         placing s = {.view = view};
         for (size_t c = 0; c < p->k; c++) {
                 const size_t size = dci_km_size(p, c);
@@ -135,11 +130,8 @@ dci_status dci_km_assign_balanced(km_view *view, double *out_free)
                         p->wishes[s.n_rows++] = (km_wish){.row = (int32_t)i};
         if (s.n_rows == 0)
                 return DCI_OK;
-        for (int turn = 0; turn < MAX_TURNS && s.n_rows > 0; turn++) {
-                status = take_turn(&s);
-                if (status != DCI_OK)
-                        return status;
-        }
+        for (int turn = 0; turn < MAX_TURNS && s.n_rows > 0; turn++)
+                DCI_TRY(take_turn(&s));
         fill_up(&s);
         dci_km_sort(view);
         return DCI_OK;

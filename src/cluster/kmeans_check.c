@@ -133,18 +133,17 @@ static dci_status check_centroids(const checking *c, const char *name, const flo
 
 static dci_status check_problem(const checking *c)
 {
-        dci_status status = c->result->labels == NULL ? DCI_OK : check_labels(c);
-        if (status == DCI_OK && c->result->offsets != NULL)
-                status = check_offsets(c);
-        if (status == DCI_OK)
-                status = check_sizes(c);
-        if (status == DCI_OK && c->result->ids != NULL)
-                status = check_ids(c);
-        if (status == DCI_OK && c->result->centroids != NULL)
-                status = check_centroids(c, "centroid", c->result->centroids, c->config->metric == DCI_METRIC_COSINE);
-        if (status == DCI_OK && c->result->means != NULL)
-                status = check_centroids(c, "mean", c->result->means, false);
-        return status;
+        DCI_TRY(c->result->labels == NULL ? DCI_OK : check_labels(c));
+        if (c->result->offsets != NULL)
+                DCI_TRY(check_offsets(c));
+        DCI_TRY(check_sizes(c));
+        if (c->result->ids != NULL)
+                DCI_TRY(check_ids(c));
+        if (c->result->centroids != NULL)
+                DCI_TRY(check_centroids(c, "centroid", c->result->centroids, c->config->metric == DCI_METRIC_COSINE));
+        if (c->result->means != NULL)
+                DCI_TRY(check_centroids(c, "mean", c->result->means, false));
+        return DCI_OK;
 }
 
 dci_status dci_kmeans_check(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,
@@ -154,14 +153,12 @@ dci_status dci_kmeans_check(dci_context *context, const dci_kmeans_config *confi
         dci_kmeans_input checked;
         if (context == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
-        dci_status status = dci_km_resolve(config, input, result, false, &resolved, &checked);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_resolve(config, input, result, false, &resolved, &checked));
         const size_t n_bytes = (checked.n + 7) / 8;
         checking c = {.config = &resolved, .input = &checked, .result = result};
         c.counts = dci_alloc(context, resolved.n_clusters, sizeof *c.counts);
         c.seen = dci_alloc(context, n_bytes, 1);
-        status = c.counts == NULL || c.seen == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        dci_status status = c.counts == NULL || c.seen == NULL ? DCI_ERR_MEMORY : DCI_OK;
         for (; c.problem < checked.n_problems && status == DCI_OK; c.problem++)
                 status = check_problem(&c);
         dci_free(context, c.seen, n_bytes, 1);

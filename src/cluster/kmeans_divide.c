@@ -200,9 +200,7 @@ static void inherit_centroid(km_problem *p, size_t c, size_t from)
 
 dci_status dci_km_divide(km_problem *p)
 {
-        dci_status status = dci_km_for(p, p->k_first, 64 * p->n * p->dim, divide_task, p);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_for(p, p->k_first, 64 * p->n * p->dim, divide_task, p));
         const size_t n_parts = divide_largest(p, list_parts(p));
         if (n_parts > p->k) { /* the smallest lose their centroid */
                 qsort(p->wishes, n_parts, sizeof *p->wishes, largest_first);

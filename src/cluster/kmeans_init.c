@@ -158,9 +158,7 @@ static dci_status start_spread(km_view *view, size_t n, dci_rng *rng)
                 s.nearest2[i] = INFINITY;
         start_at(view, 0, (size_t)p->order[dci_rng_below(rng, n)]);
         while (s.first + s.n_batch < view->k) {
-                dci_status status = bring_up_to_date(&s);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(bring_up_to_date(&s));
                 double total = 0.0;
                 for (size_t task = 0; task < dci_km_tasks(view->n); task++)
                         total += p->task_value[task];

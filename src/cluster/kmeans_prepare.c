@@ -142,9 +142,7 @@ static dci_status find_mean(km_problem *p)
                 memcpy(p->mean, p->input->means + p->number * p->dim, p->dim * sizeof *p->mean);
         if (p->config->subtract_mean != DCI_MEAN_OWN)
                 return DCI_OK;
-        dci_status status = dci_km_for(p, p->n_tasks, p->n * p->dim, sum_task, p);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_for(p, p->n_tasks, p->n * p->dim, sum_task, p));
         if (met_bad_row(p)) {
                 look_for_bad_value(p);
                 return DCI_OK;

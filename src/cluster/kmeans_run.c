@@ -35,22 +35,16 @@ static dci_status run_rounds(km_view *view, size_t n_iter, bool whole, size_t *o
         *out_rounds = 0;
         for (size_t i = 0; i < n_iter; i++) {
                 km_assigned assigned;
-                dci_status status = dci_km_assign(view, &assigned);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_km_assign(view, &assigned));
                 const bool stable = i > 0 && assigned.n_moved == 0 && !repaired;
                 const size_t n_repaired = assigned.n_empty > 0 && !stable ? dci_km_repair(view) : 0;
                 p->report.n_repaired += n_repaired;
                 repaired = n_repaired > 0;
-                status = dci_km_add_up(view, &assigned.objective);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_km_add_up(view, &assigned.objective));
                 if (whole)
                         record(p, i, &assigned);
                 ++*out_rounds;
-                status = dci_km_report_progress(p, p->rounds_done + 1);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_km_report_progress(p, p->rounds_done + 1));
                 if (stable ||
                     (i > 0 && !repaired && changed_little(assigned.objective, before, p->config->tolerance))) {
                         p->report.stop = stable ? DCI_KMEANS_STOP_STABLE : DCI_KMEANS_STOP_TOLERANCE;
@@ -81,11 +75,8 @@ static dci_status run_segments(km_problem *p, size_t redo, size_t *out_rounds)
                 bool settled;
                 if (view.k == 0) /* its rows are for the clusters of others */
                         continue;
-                dci_status status = dci_km_start(&view, redo, segment++);
-                if (status == DCI_OK)
-                        status = run_rounds(&view, p->config->n_iter, false, &n_rounds, &settled);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_km_start(&view, redo, segment++));
+                DCI_TRY(run_rounds(&view, p->config->n_iter, false, &n_rounds, &settled));
                 *out_rounds = n_rounds > *out_rounds ? n_rounds : *out_rounds;
         }
         return DCI_OK;
@@ -190,9 +181,7 @@ dci_status dci_km_solve(km_problem *p)
         dci_kmeans_report best = p->report;
         km_view all = {.problem = p, .n = p->n, .k = p->k};
         for (size_t redo = 0; redo < p->config->n_redo; redo++) {
-                dci_status status = run_once(p, redo);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(run_once(p, redo));
                 if (redo > 0 && !better(p, p->report.objective, best.objective))
                         continue;
                 best = p->report;

@@ -54,9 +54,7 @@ dci_status dci_km_assign(km_view *view, km_assigned *out)
         const size_t n_tasks = dci_km_tasks(view->n);
         dci_km_ready(view);
         *out = (km_assigned){0};
-        dci_status status = dci_km_for(p, n_tasks, view->n * (p->dim + 32) * (view->k / 8 + 1), assign_task, view);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_km_for(p, n_tasks, view->n * (p->dim + 32) * (view->k / 8 + 1), assign_task, view));
         for (size_t task = 0; task < n_tasks; task++)
                 out->n_moved += p->task_count[task];
         dci_km_sort(view);

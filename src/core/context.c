@@ -44,18 +44,14 @@ static void default_free(void *ctx, void *pointer, size_t size)
 
 dci_status dci_context_config_init(dci_context_config *config, size_t struct_size)
 {
-        dci_status status = dci_struct_init("dci_context_config", config, struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_struct_init("dci_context_config", config, struct_size, sizeof *config));
         config->executor_kind = dci_openmp_built() ? DCI_EXECUTOR_OPENMP : DCI_EXECUTOR_PTHREADS;
         return DCI_OK;
 }
 
 static dci_status check_config(const dci_context_config *config)
 {
-        dci_status status = dci_check_struct_size("dci_context_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_context_config", config, config->struct_size, sizeof *config));
         if ((config->allocator.alloc == NULL) != (config->allocator.free == NULL))
                 return dci_fail(DCI_ERR_INVALID, "allocator.alloc and allocator.free must be both set or both NULL");
         if (config->n_threads < 0 || config->n_threads > MAX_THREADS)
@@ -89,11 +85,9 @@ dci_status dci_context_create(const dci_context_config *config, dci_context **ou
                 dci_context_config_init(&defaults, sizeof defaults);
                 config = &defaults;
         }
-        dci_status status = check_config(config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_config(config));
         dci_isa isa;
-        status = dci_isa_select(config->isa, &isa);
+        dci_status status = dci_isa_select(config->isa, &isa);
         if (status != DCI_OK)
                 return status;
 

@@ -64,9 +64,7 @@ static dci_status check_count(size_t n_sections, const void *sections)
 /* Checks sections and gives each its offset; offsets[n_parts] is the length of the file. */
 static dci_status lay_out(size_t n_parts, const dci_part *parts, size_t offsets[DCI_FILE_MAX_SECTIONS + 1])
 {
-        dci_status status = check_count(n_parts, parts);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_count(n_parts, parts));
         size_t end = HEADER_BYTES + n_parts * ENTRY_BYTES;
         for (size_t i = 0; i < n_parts; i++) {
                 const dci_part *part = &parts[i];
@@ -127,9 +125,7 @@ static dci_status encode_front(uint32_t kind, uint32_t version, size_t n_parts, 
                 unsigned char *entry = front + HEADER_BYTES + i * ENTRY_BYTES;
                 uint32_t crc = 0;
                 const dci_sink sink = {&crc, add_to_crc};
-                dci_status status = parts[i].emit(parts[i].ctx, &sink);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(parts[i].emit(parts[i].ctx, &sink));
                 memcpy(entry, parts[i].name, 8);
                 /* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): there is an offset for each section. */
                 dci_store_le64(entry + 8, offsets[i]);
@@ -194,9 +190,7 @@ static dci_status buffer_flush(buffer *b)
 static dci_status buffer_write(void *ctx, const void *data, size_t n_bytes)
 {
         buffer *b = ctx;
-        dci_status status = n_bytes > BUFFER_BYTES - b->n ? buffer_flush(b) : DCI_OK;
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(n_bytes > BUFFER_BYTES - b->n ? buffer_flush(b) : DCI_OK);
         if (n_bytes >= BUFFER_BYTES)
                 return b->to.write(b->to.ctx, data, n_bytes);
         memcpy(b->bytes + b->n, data, n_bytes);
@@ -240,15 +234,10 @@ dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size
 {
         dci_part parts[DCI_FILE_MAX_SECTIONS];
         size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
-        dci_status status = parts_of(n_sections, sections, parts);
-        if (status == DCI_OK)
-                status = lay_out(n_sections, parts, offsets);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(parts_of(n_sections, sections, parts));
+        DCI_TRY(lay_out(n_sections, parts, offsets));
         dci_replacement replacement;
-        status = dci_replace_begin(path, &replacement);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_replace_begin(path, &replacement));
         const dci_sink sink = {&replacement, dci_replace_write};
         return dci_replace_end(&replacement, write_all(&sink, kind, version, n_sections, parts, offsets));
 }
@@ -380,17 +369,11 @@ static dci_status check_section(const dci_file_input *in, size_t i, dci_section 
 dci_status dci_file_check(const dci_file_input *in, uint32_t kind, dci_file *out_file)
 {
         dci_file file = {.kind = kind, .n_bytes = in->n_bytes};
-        dci_status status = dci_file_check_header(in, kind);
-        if (status == DCI_OK)
-                status = check_table(in, &file.n_sections);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_check_header(in, kind));
+        DCI_TRY(check_table(in, &file.n_sections));
         size_t end = HEADER_BYTES + file.n_sections * ENTRY_BYTES;
-        for (size_t i = 0; i < file.n_sections; i++) {
-                status = check_section(in, i, file.sections, &end);
-                if (status != DCI_OK)
-                        return status;
-        }
+        for (size_t i = 0; i < file.n_sections; i++)
+                DCI_TRY(check_section(in, i, file.sections, &end));
         if (end != in->n_bytes)
                 return dci_fail(DCI_ERR_FORMAT, "%s has %zu bytes, its last section ends at %zu", in->name, in->n_bytes,
                                 end);
@@ -422,18 +405,4 @@ dci_status dci_file_section(const dci_file *file, const char *name, const void *
                 }
         return dci_fail(DCI_ERR_FORMAT, "a file of kind %s has no section '%.32s' among its %zu",
                         show_code(file->kind).text, name, file->n_sections);
-}
-
-void dci_file_free(dci_file *file)
-{
-        if (file == NULL)
-                return;
-        if (file->owned != NULL) {
-                if (file->mapped)
-                        dci_file_unmap(file->owned, file->n_owned);
-                else
-                        dci_free(file->context, file->owned, file->n_owned, 1);
-                dci_context_destroy(file->context);
-        }
-        memset(file, 0, sizeof *file);
 }

@@ -28,6 +28,20 @@ static void own(dci_file *file, dci_context *context, void *bytes, size_t n_byte
         file->mapped = mapped;
 }
 
+void dci_file_free(dci_file *file)
+{
+        if (file == NULL)
+                return;
+        if (file->owned != NULL) {
+                if (file->mapped)
+                        dci_file_unmap(file->owned, file->n_owned);
+                else
+                        dci_free(file->context, file->owned, file->n_owned, 1);
+                dci_context_destroy(file->context);
+        }
+        memset(file, 0, sizeof *file);
+}
+
 static dci_status load(dci_context *context, dci_source *source, const unsigned char header[], uint32_t kind,
                        dci_file *out_file)
 {
@@ -95,12 +109,11 @@ static dci_status open_and_take(dci_context *context, const char *path, uint32_t
         if (context == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
         dci_source source;
-        dci_status status = dci_source_open(path, &source);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_source_open(path, &source));
         unsigned char header[DCI_FILE_HEADER_BYTES];
         const dci_file_input in = {source.name, header, source.n_bytes};
-        status = dci_source_read(&source, header, source.n_bytes < sizeof header ? source.n_bytes : sizeof header);
+        dci_status status =
+                dci_source_read(&source, header, source.n_bytes < sizeof header ? source.n_bytes : sizeof header);
         if (status == DCI_OK)
                 status = dci_file_check_header(&in, kind);
         if (status == DCI_OK)
@@ -170,24 +183,20 @@ dci_status dci_file_receive(dci_context *context, const dci_feed *feed, uint32_t
         if (feed->n_bytes > 0 && feed->n_bytes < sizeof header)
                 return dci_fail(DCI_ERR_FORMAT, "the stream has %zu bytes, a dci file begins with a header of %zu",
                                 feed->n_bytes, sizeof header);
-        dci_status status = feed->read(feed->ctx, header, sizeof header);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(feed->read(feed->ctx, header, sizeof header));
         uint64_t claimed = dci_load_le64(header + 32);
         size_t total = feed->n_bytes > 0 ? feed->n_bytes : sizeof header;
         if (feed->n_bytes == 0 && claimed >= sizeof header && claimed <= SIZE_MAX)
                 total = (size_t)claimed;
         dci_file_input in = {"the stream", header, total};
-        status = dci_file_check_header(&in, kind);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_check_header(&in, kind));
         arrival a = {.context = context, .n = sizeof header, .total = total};
         a.capacity = total < FIRST_BYTES ? total : FIRST_BYTES;
         a.bytes = dci_alloc(context, a.capacity, 1);
         if (a.bytes == NULL)
                 return DCI_ERR_MEMORY;
         memcpy(a.bytes, header, sizeof header);
-        status = fill(&a, feed);
+        dci_status status = fill(&a, feed);
         in.bytes = a.bytes;
         if (status == DCI_OK)
                 status = dci_file_check(&in, kind, out_file);

@@ -53,6 +53,14 @@ DCI_INLINE int dci_lowest_bit(uint64_t bits)
 /* Records the sentence and returns `status`, so that a check reads: return dci_fail(DCI_ERR_INVALID, "..."). */
 dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3);
 
+/* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to give back at that point. */
+#define DCI_TRY(call)                                                                                                  \
+        do {                                                                                                           \
+                const dci_status tried_ = (call);                                                                      \
+                if (tried_ != DCI_OK)                                                                                  \
+                        return tried_;                                                                                 \
+        } while (0)
+
 /* Between dci_may_fail(true) and dci_may_fail(false) this thread's failures leave no sentence: for steps that a call can do
  * without, since a call that succeeds must not touch the last error. */
 void dci_may_fail(bool allowed);

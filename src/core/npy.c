@@ -119,9 +119,7 @@ static dci_status parse_type(parser *p)
         if (p->at < p->end && *p->at == '[')
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "%s has structured elements; readable are '<f4', '<f2', '<u2', '<i4', '<i8'", p->name);
-        dci_status status = parse_word(p, "an element type in quotes", word);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(parse_word(p, "an element type in quotes", word));
         for (size_t i = 0; i < N_TYPES; i++)
                 if (strcmp(types[i].text, word) == 0) {
                         p->npy->type = types[i].type;
@@ -174,9 +172,7 @@ static dci_status parse_shape(parser *p)
                         return fail_at(p, npy->n_dims > 1 ? "a comma or ')'" : "a comma");
                 if (npy->n_dims == DCI_NPY_MAX_DIMS)
                         return dci_fail(DCI_ERR_LIMIT, "%s has more than %d dimensions", p->name, DCI_NPY_MAX_DIMS);
-                dci_status status = parse_length(p, &npy->shape[npy->n_dims]);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(parse_length(p, &npy->shape[npy->n_dims]));
                 skip_space(p);
                 comma = take(p, ",");
         }
@@ -200,9 +196,7 @@ static dci_status parse_header(parser *p)
                 if (!comma)
                         return fail_at(p, "a comma or '}'");
                 char key[24];
-                dci_status status = parse_word(p, "a key in quotes or '}'", key);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(parse_word(p, "a key in quotes or '}'", key));
                 size_t i = 0;
                 while (i < 3 && strcmp(entries[i].key, key) != 0)
                         i++;
@@ -216,9 +210,7 @@ static dci_status parse_header(parser *p)
                 if (!take(p, ":"))
                         return fail_at(p, "a colon");
                 skip_space(p);
-                status = entries[i].parse(p);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(entries[i].parse(p));
                 skip_space(p);
                 comma = take(p, ",");
         }
@@ -237,9 +229,7 @@ static dci_status read_header(dci_source *source, char header[MAX_HEADER_BYTES],
         if (source->n_bytes < n_prefix)
                 return dci_fail(DCI_ERR_FORMAT, "%s has %zu bytes, a .npy file begins with %zu", source->name,
                                 source->n_bytes, n_prefix);
-        dci_status status = dci_source_read(source, prefix, n_prefix);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_source_read(source, prefix, n_prefix));
         if (memcmp(prefix, magic, sizeof magic) != 0)
                 return dci_fail(
                         DCI_ERR_FORMAT,
@@ -254,9 +244,7 @@ static dci_status read_header(dci_source *source, char header[MAX_HEADER_BYTES],
                 if (source->n_bytes < n_prefix)
                         return dci_fail(DCI_ERR_FORMAT, "%s has %zu bytes, a .npy file of version %d.0 begins with %zu",
                                         source->name, source->n_bytes, prefix[6], n_prefix);
-                status = dci_source_read(source, prefix + PREFIX_BYTES, 2);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_source_read(source, prefix + PREFIX_BYTES, 2));
                 n_header = dci_load_le32(prefix + 8);
         }
         if (n_header > source->n_bytes - n_prefix)
@@ -274,14 +262,10 @@ static dci_status read_array(dci_context *context, dci_source *source, dci_npy *
 {
         char header[MAX_HEADER_BYTES];
         size_t n_header = 0, left = 0;
-        dci_status status = read_header(source, header, &n_header, &left);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(read_header(source, header, &n_header, &left));
         dci_npy npy = {.context = context};
         parser p = {source->name, header, header, header + n_header, &npy};
-        status = parse_header(&p);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(parse_header(&p));
         if (!array_bytes(dci_npy_type_size(npy.type), npy.n_dims, npy.shape, &npy.n_bytes))
                 return dci_fail(DCI_ERR_FORMAT, "%s: the product of the shape overflows, %zu bytes follow the header",
                                 source->name, left);
@@ -291,7 +275,7 @@ static dci_status read_array(dci_context *context, dci_source *source, dci_npy *
         npy.data = dci_alloc(context, npy.n_bytes, 1);
         if (npy.data == NULL)
                 return DCI_ERR_MEMORY;
-        status = dci_source_read(source, npy.data, npy.n_bytes);
+        dci_status status = dci_source_read(source, npy.data, npy.n_bytes);
         if (status != DCI_OK) {
                 dci_free(context, npy.data, npy.n_bytes, 1);
                 return status;
@@ -309,10 +293,8 @@ dci_status dci_npy_read(dci_context *context, const char *path, dci_npy *out_npy
         if (context == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
         dci_source source;
-        dci_status status = dci_source_open(path, &source);
-        if (status != DCI_OK)
-                return status;
-        status = read_array(context, &source, out_npy);
+        DCI_TRY(dci_source_open(path, &source));
+        dci_status status = read_array(context, &source, out_npy);
         dci_source_close(&source);
         return status;
 }
@@ -371,10 +353,8 @@ dci_status dci_npy_write(const char *path, dci_npy_type type, size_t n_dims, con
         char header[256];
         size_t n_header = format_header(row, n_dims, shape, header);
         dci_replacement replacement;
-        dci_status status = dci_replace_begin(path, &replacement);
-        if (status != DCI_OK)
-                return status;
-        status = dci_replace_write(&replacement, header, n_header);
+        DCI_TRY(dci_replace_begin(path, &replacement));
+        dci_status status = dci_replace_write(&replacement, header, n_header);
         if (status == DCI_OK)
                 status = dci_replace_write(&replacement, data, n_bytes);
         return dci_replace_end(&replacement, status);

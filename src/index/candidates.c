@@ -94,13 +94,11 @@ dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *
 {
         const dci_flat *flat = candidates->flat;
         candidates->k_held = k < flat->n ? k : flat->n;
-        dci_status status = dci_candidates_begin(candidates);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_candidates_begin(candidates));
         best b = {candidates, k, out_ids, out_scores};
         dci_region region = {flat->context,  flat->queries->n / candidates->group, candidates->n_workers, best_task, &b,
                              flat->progress, flat->n * flat->queries->n,           flat->object};
-        status = dci_parallel(&region);
+        dci_status status = dci_parallel(&region);
         dci_candidates_report(candidates, stats);
         dci_candidates_end(candidates);
         return status;

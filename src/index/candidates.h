@@ -7,7 +7,7 @@
 #ifndef DCI_INDEX_CANDIDATES_H
 #define DCI_INDEX_CANDIDATES_H
 
-#include "index/index_internal.h"
+#include "index/flat/flat.h"
 
 typedef struct dci_candidates dci_candidates;
 

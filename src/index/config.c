@@ -3,7 +3,10 @@
 /* Config and result structs: defaults and checks. */
 #include "index/index_internal.h"
 
+#include "dci/sketch.h"
+#include "index/access.h"
 #include "index/config.h"
+#include "index/filter.h"
 
 dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* From a filter to the slots it admits. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <string.h>
 
+#include "index/access.h"
+#include "index/filter.h"
+
 dci_status dci_filter_check(const dci_filter *filter)
 {
-        dci_status status = dci_check_struct_size("dci_filter", filter, filter->struct_size, sizeof *filter);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_filter", filter, filter->struct_size, sizeof *filter));
         switch (filter->kind) {
         case DCI_FILTER_NONE:
                 return DCI_OK;

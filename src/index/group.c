@@ -6,8 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/group.h"
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/codes/search.h"
+#include "index/group_union.h"
+#include "index/search.h"
 
 static dci_status check_group(size_t n_groups, size_t group_size, int32_t result, size_t *out_queries)
 {
@@ -113,15 +115,14 @@ static dci_status join(const dci_index *index, dci_reading *reading, size_t n_gr
 static dci_status search_union(const dci_index *index, dci_reading *reading, size_t n_groups, size_t group_size,
                                size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
-        dci_mdci_search mdci;
+        dci_kind_search search;
         size_t keep;
-        if (dci_sketched_wanted(index, &reading->params, reading->flat.n, k, &keep) ||
-            !dci_mdci_effort(index, &reading->params, &reading->flat, k, &mdci))
+        if (!index->kind->unites || dci_sketched_wanted(index, &reading->params, reading->flat.n, k, &keep) ||
+            !dci_search_selects(index, reading, k, &search))
                 return join(index, reading, n_groups, group_size, k, out_ids, out_scores, stats);
-        dci_status status = dci_mdci_begin(&mdci, index, &reading->flat, group_size);
-        if (status == DCI_OK)
-                status = dci_group_unite(&mdci.candidates, k, out_ids, out_scores, stats);
-        dci_mdci_end(&mdci);
+        DCI_TRY(index->kind->begin(&search, index, &reading->flat, group_size));
+        const dci_status status = dci_group_unite(&search.candidates, k, out_ids, out_scores, stats);
+        index->kind->end(&search);
         return status;
 }
 
@@ -138,9 +139,7 @@ dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_
         if (status != DCI_OK || n_queries == 0)
                 return status;
         dci_reading reading;
-        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
         dci_search_stats stats = {0};
         if (result == DCI_GROUP_EACH)
                 status = dci_search_kind(index, &reading, group_size, k, out_ids, out_scores, &stats);

@@ -9,8 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/group.h"
-#include "simd/topk.h"
+#include "index/group_union.h"
 
 /* Scratch of one worker, for as many rows as the groups that it had so far have chosen at most. */
 typedef struct room {
@@ -172,11 +171,9 @@ dci_status dci_group_unite(dci_candidates *candidates, size_t k, int64_t *out_id
         uniting u = {.candidates = candidates, .k = k, .out_ids = out_ids, .out_scores = out_scores};
         atomic_init(&u.out_of_memory, false);
         candidates->k_held = 0;
-        dci_status status = dci_candidates_begin(candidates);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_candidates_begin(candidates));
         u.rooms = dci_calloc(flat->context, candidates->n_workers, sizeof *u.rooms);
-        status = u.rooms == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        dci_status status = u.rooms == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
                 const size_t n_groups = flat->queries->n / candidates->group;
                 dci_region region = {flat->context,

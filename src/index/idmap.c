@@ -4,7 +4,9 @@
  * From id to slot. Where ids are dense (all below a small multiple of how many there are, as numbered tokens are), an array by
  * id; else open addressing with linear probing, deletion by shifting back, so that no tombstones pile up.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
+
+#include "index/idmap.h"
 
 #define EMPTY INT64_C(-1)
 

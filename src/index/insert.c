@@ -3,124 +3,13 @@
 /*
  * Add: everything that can fail happens in slots that no search looks at yet; then one store publishes the batch.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
-#include <math.h>
 #include <string.h>
 
+#include "index/access.h"
+#include "index/codes/rows.h"
 #include "index/insert.h"
-#include "index/mdci/mdci.h"
-
-#define TASK_BYTES ((size_t)128 << 10)
-
-dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
-                         float *out_norm)
-{
-        float norm2 = index->context->kernels->norm2[dtype - 1](row, index->config.dim);
-        if (!(norm2 <= DCI_MAX_NORM2)) {
-                float widest = 0.0f;
-                bool finite = true;
-                for (size_t p = 0; p < index->config.dim; p++) {
-                        float x;
-                        const unsigned char *at = (const unsigned char *)row + p * dci_dtype_size(dtype);
-                        index->context->kernels->to_f32[dtype - 1](at, 1, &x);
-                        finite = finite && isfinite(x);
-                        widest = fmaxf(widest, fabsf(x));
-                }
-                if (!finite)
-                        return dci_fail(DCI_ERR_NUMBER, "%s %zu holds NaN or infinity", what, number);
-                return dci_fail(DCI_ERR_NUMBER,
-                                "%s %zu is too large (an element is %g): its squared norm must be at most %g", what,
-                                number, (double)widest, (double)DCI_MAX_NORM2);
-        }
-        if (out_norm == NULL)
-                return DCI_OK;
-        if (index->config.metric != DCI_METRIC_COSINE) {
-                *out_norm = norm2;
-                return DCI_OK;
-        }
-        bool zero = norm2 < DCI_MIN_NORM2;
-        if (zero && index->config.zero_rows == DCI_ZERO_REFUSE)
-                return dci_fail(DCI_ERR_NUMBER, "%s %zu is zero (length below 2^-40) and has no direction for COSINE",
-                                what, number);
-        *out_norm = zero ? 0.0f : 1.0f / sqrtf(norm2);
-        return DCI_OK;
-}
-
-int64_t dci_batch_id(const dci_batch *b, size_t i)
-{
-        return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
-}
-
-static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
-{
-        dci_index *index = b->index;
-        const dci_kernels *kernels = index->context->kernels;
-        const dci_dtype add = index->config.add_dtype, stored = index->config.dtype;
-        const unsigned char *row = b->rows + i * b->ld_bytes;
-        size_t offset;
-        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
-        const void *checked = row;
-        if (b->target->borrowed) {
-                ((const void **)chunk->rows)[offset] = row;
-        } else {
-                unsigned char *target = (unsigned char *)chunk->rows + offset * b->target->row_bytes;
-                if (add == stored) {
-                        memcpy(target, row, b->target->row_bytes);
-                } else {
-                        kernels->to_f32[add - 1](row, index->config.dim, scratch);
-                        kernels->narrow[stored - 1](scratch, index->config.dim, target);
-                }
-                checked = target;
-        }
-        chunk->ids[offset] = dci_batch_id(b, i);
-        return dci_check_row(index, stored, checked, "row", i, chunk->norms == NULL ? NULL : &chunk->norms[offset]);
-}
-
-static void place_task(void *arg, size_t task, size_t worker)
-{
-        dci_batch *b = arg;
-        float *scratch = b->scratch == NULL ? NULL : b->scratch + worker * b->index->config.dim;
-        size_t end = (task + 1) * b->rows_per_task < b->n ? (task + 1) * b->rows_per_task : b->n;
-        for (size_t i = task * b->rows_per_task; i < end; i++) {
-                if (place_row(b, i, scratch) == DCI_OK)
-                        continue;
-                size_t lowest = atomic_load(&b->bad_task);
-                while (task < lowest && !atomic_compare_exchange_weak(&b->bad_task, &lowest, task))
-                        continue;
-                return;
-        }
-        if (b->target->n_simple > 0)
-                dci_project_rows(b->index, b->target, b->first + task * b->rows_per_task,
-                                 end - task * b->rows_per_task);
-}
-
-/* Copies and checks all rows, in one region. */
-dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
-{
-        dci_index *index = b->index;
-        size_t input_bytes = index->config.dim * dci_dtype_size(index->config.add_dtype);
-        b->rows_per_task = TASK_BYTES / input_bytes + 1;
-        size_t n_tasks = (b->n + b->rows_per_task - 1) / b->rows_per_task;
-        size_t n_workers =
-                dci_workers_for(index->context, n_tasks, b->n * index->config.dim * (1 + b->target->n_simple));
-        if (index->config.add_dtype != index->config.dtype) {
-                b->scratch = dci_alloc(index->context, n_workers * index->config.dim, sizeof *b->scratch);
-                if (b->scratch == NULL)
-                        return DCI_ERR_MEMORY;
-        }
-        atomic_init(&b->bad_task, SIZE_MAX);
-        dci_region region = {index->context, n_tasks, n_workers, place_task, b, progress, b->n, index};
-        dci_status status = dci_parallel(&region);
-        size_t bad = atomic_load(&b->bad_task);
-        if (status == DCI_OK && bad != SIZE_MAX) {
-                /* Found on any thread; its sentence belongs to this one. */
-                for (size_t i = bad * b->rows_per_task; status == DCI_OK; i++)
-                        status = place_row(b, i, b->scratch);
-        }
-        dci_free(index->context, b->scratch, n_workers * index->config.dim, sizeof *b->scratch);
-        return status;
-}
 
 static dci_status check_add(const dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids)
 {
@@ -132,9 +21,7 @@ static dci_status check_add(const dci_index *index, size_t n, const void *rows, 
                 return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld, dim);
         if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows of %zu elements exceed the address space", n, ld);
-        const dci_status aligned = dci_check_aligned("rows", rows, element);
-        if (aligned != DCI_OK)
-                return aligned;
+        DCI_TRY(dci_check_aligned("rows", rows, element));
         for (size_t i = 0; ids != NULL && i < n; i++) {
                 if (ids[i] < 0)
                         return dci_fail(DCI_ERR_INVALID, "id %lld of row %zu is negative", (long long)ids[i], i);
@@ -154,17 +41,6 @@ static bool ids_are_slots(const dci_batch *b)
                 if (b->ids[i] != (int64_t)(b->first + i))
                         return false;
         return true;
-}
-
-/* One more than the largest id ever used, this batch included. */
-int64_t dci_batch_end(const dci_batch *b)
-{
-        int64_t end = b->index->next_id;
-        if (b->ids == NULL)
-                return b->first_id + (int64_t)b->n;
-        for (size_t i = 0; i < b->n; i++)
-                end = b->ids[i] >= end ? b->ids[i] + 1 : end;
-        return end;
 }
 
 /* How the id map changes: nothing, the present one gains entries, or another replaces it. */
@@ -251,18 +127,6 @@ static void map_publish(dci_index *index, map_change *change)
         }
 }
 
-/* Squared norm of the longest row so far, the batch included: c^2 stands for those before. */
-float dci_batch_longest(const dci_batch *b)
-{
-        float longest = atomic_load(&b->index->c_squared);
-        for (size_t i = 0; i < b->n; i++) {
-                size_t offset;
-                const dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
-                longest = chunk->norms[offset] > longest ? chunk->norms[offset] : longest;
-        }
-        return longest;
-}
-
 /* The codes of rows in blocks that searches do not read yet. */
 static dci_status encode_beside(dci_batch *b)
 {
@@ -294,16 +158,14 @@ static void encode_alone(const dci_batch *b)
         dci_index_exclusive_end(b->index);
 }
 
-static dci_status add_batch(dci_batch *b, const dci_progress *progress)
+dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
         map_change change;
         b->first = atomic_load(&index->rows.n);
         size_t chunks_before = index->rows.n_chunks;
-        dci_status status = dci_rows_reserve(&index->rows, b->first + b->n, &index->retired);
-        if (status != DCI_OK)
-                return status;
-        status = map_prepare(b, &change);
+        DCI_TRY(dci_rows_reserve(&index->rows, b->first + b->n, &index->retired));
+        dci_status status = map_prepare(b, &change);
         if (status == DCI_OK)
                 status = dci_batch_place(b, progress);
         if (status == DCI_OK)
@@ -345,16 +207,14 @@ dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld
         dci_status status = dci_index_lock_writer(index);
         if (status != DCI_OK || n == 0)
                 return status;
-        status = check_add(index, n, rows, ld, ids);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_add(index, n, rows, ld, ids));
         dci_batch b = {.index = index, .target = &index->rows, .n = n, .rows = rows, .ids = ids};
         b.ld_bytes = ld * dci_dtype_size(index->config.add_dtype);
         pthread_mutex_lock(&index->writers);
         b.first_id = index->next_id;
         status = check_room(&b);
         if (status == DCI_OK)
-                status = index->config.kind == DCI_KIND_MDCI ? dci_mdci_add(&b, progress) : add_batch(&b, progress);
+                status = index->kind->add(&b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Range search: every row at least as good as a radius. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "index/mdci/mdci.h"
-#include "index/pdci/search.h"
+#include "index/access.h"
+#include "index/search.h"
 
 /* Matches of one group of queries, in growing lists. */
 typedef struct matches {
@@ -165,48 +165,29 @@ static dci_status run(range *s, dci_range_result *out)
         return status;
 }
 
-static dci_status run_chosen(range *s, dci_candidates *candidates, dci_range_result *out, dci_search_stats *stats)
-{
-        s->candidates = candidates;
-        dci_status status = dci_candidates_begin(candidates);
-        if (status != DCI_OK)
-                return status;
-        status = run(s, out);
-        dci_candidates_report(candidates, stats);
-        dci_candidates_end(candidates);
-        return status;
-}
-
-/* With all rows, or with those that the kind chooses. */
+/* With all rows, or with those that the kind selects. */
 static dci_status run_kind(const dci_index *index, dci_reading *reading, float radius, dci_range_result *out,
                            dci_search_stats *stats)
 {
         const dci_flat *flat = &reading->flat;
         range s = {.flat = flat, .radius = radius};
-        dci_pdci_effort effort;
+        dci_kind_search search;
         atomic_init(&s.out_of_memory, false);
-        dci_mdci_search mdci;
-        if (dci_mdci_effort(index, &reading->params, flat, 0, &mdci)) {
-                dci_status status = dci_mdci_begin(&mdci, index, flat, 1);
-                if (status == DCI_OK)
-                        status = run_chosen(&s, &mdci.candidates, out, stats);
-                dci_mdci_end(&mdci);
-                return status;
-        }
-        if (!dci_pdci_budget(index, &reading->params, flat->n, 0, &effort)) {
-                dci_status status = dci_reading_name_all(index, reading);
-                if (status != DCI_OK)
-                        return status;
+        if (!dci_search_selects(index, reading, 0, &search)) {
+                DCI_TRY(dci_reading_name_all(index, reading));
                 stats->queries = flat->queries->n;
                 stats->visited = stats->distances = stats->candidates = (uint64_t)flat->n * flat->queries->n;
                 return run(&s, out);
         }
-        dci_pdci_search pdci;
-        dci_status status = dci_pdci_begin(&pdci, index, flat, &effort);
-        if (status != DCI_OK)
-                return status;
-        status = run_chosen(&s, &pdci.candidates, out, stats);
-        dci_pdci_end(&pdci);
+        DCI_TRY(index->kind->begin(&search, index, flat, 1));
+        s.candidates = &search.candidates;
+        dci_status status = dci_candidates_begin(s.candidates);
+        if (status == DCI_OK) {
+                status = run(&s, out);
+                dci_candidates_report(s.candidates, stats);
+                dci_candidates_end(s.candidates);
+        }
+        index->kind->end(&search);
         return status;
 }
 
@@ -226,11 +207,8 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                                   float radius, const dci_search_params *params, dci_range_result *out_result)
 {
         static const size_t no_offsets[1] = {0};
-        dci_status status = dci_index_lock(index);
-        if (status == DCI_OK)
-                status = check_result(out_result);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(check_result(out_result));
         if (isnan(radius))
                 return dci_fail(DCI_ERR_INVALID, "radius is NaN");
         if (n_queries == 0) {
@@ -239,11 +217,9 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                 return DCI_OK;
         }
         dci_reading reading;
-        status = dci_reading_begin(index, n_queries, queries, ld, params, &reading);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
         dci_search_stats stats = {0};
-        status = run_kind(index, &reading, radius, out_result, &stats);
+        dci_status status = run_kind(index, &reading, radius, out_result, &stats);
         dci_reading_end(index, &reading);
         if (status == DCI_OK)
                 dci_stats_set(&reading.params, &stats);

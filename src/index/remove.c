@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Remove: the last rows move into the gaps, empty chunks go back to the allocator. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <stdlib.h>
 
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/remove.h"
 
 static int compare_slots(const void *a, const void *b)
 {
@@ -84,6 +86,24 @@ static void shrink_map(dci_index *index)
         dci_idmap_destroy(index->context, old);
 }
 
+dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids)
+{
+        int32_t *slots = dci_alloc(index->context, n, sizeof *slots);
+        if (slots == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = find_slots(index, n, ids, slots);
+        if (status == DCI_OK)
+                status = make_map(index);
+        if (status == DCI_OK) {
+                dci_index_exclusive_begin(index);
+                fill_gaps(index, n, slots);
+                shrink_map(index);
+                dci_index_exclusive_end(index);
+        }
+        dci_free(index->context, slots, n, sizeof *slots);
+        return status;
+}
+
 dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
 {
         dci_status status = dci_index_lock_writer(index);
@@ -93,27 +113,9 @@ dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
                 return dci_fail(DCI_ERR_INVALID, "ids is NULL");
         if (n > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_NOT_FOUND, "%zu ids named, an index holds at most %zu", n, DCI_MAX_ROWS);
-        if (index->config.kind == DCI_KIND_MDCI) {
-                pthread_mutex_lock(&index->writers);
-                status = dci_mdci_remove(index, n, ids);
-                dci_index_collect(index);
-                pthread_mutex_unlock(&index->writers);
-                return status;
-        }
-        int32_t *slots = dci_alloc(index->context, n, sizeof *slots);
-        if (slots == NULL)
-                return DCI_ERR_MEMORY;
         pthread_mutex_lock(&index->writers);
-        status = find_slots(index, n, ids, slots);
-        if (status == DCI_OK)
-                status = make_map(index);
-        if (status == DCI_OK) {
-                dci_index_exclusive_begin(index);
-                fill_gaps(index, n, slots);
-                shrink_map(index);
-                dci_index_exclusive_end(index);
-        }
+        status = index->kind->remove(index, n, ids);
+        dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
-        dci_free(index->context, slots, n, sizeof *slots);
         return status;
 }

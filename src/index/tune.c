@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/index_internal.h"
+#include "index/access.h"
+#include "index/search.h"
 
 typedef struct tuning {
         dci_index *index;
@@ -70,9 +71,7 @@ static double recall_of(const tuning *t, size_t parity)
 static dci_status try_effort(tuning *t, const dci_search_params *params, trial *out)
 {
         out->params = *params;
-        dci_status status = search(t, out);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(search(t, out));
         out->recall = recall_of(t, 0);
         out->held_out = t->n_queries > 1 ? recall_of(t, 1) : (double)NAN;
         t->n_efforts++;
@@ -100,9 +99,7 @@ static dci_status min_share(tuning *t, int knob, dci_search_params params, trial
                 if (high >= 1.0)
                         return DCI_OK;
                 set_share(t, knob, high, &params);
-                dci_status status = try_effort(t, &params, &tried);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(try_effort(t, &params, &tried));
                 reached = tried.recall >= t->target;
                 if (reached)
                         found = tried;
@@ -112,9 +109,7 @@ static dci_status min_share(tuning *t, int knob, dci_search_params params, trial
         while (high > 1.03 * low && high * n > 1.5 && low > 0.0) {
                 const double middle = sqrt(low * high);
                 set_share(t, knob, middle, &params);
-                dci_status status = try_effort(t, &params, &tried);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(try_effort(t, &params, &tried));
                 if (tried.recall >= t->target) {
                         high = middle;
                         found = tried;
@@ -173,9 +168,7 @@ static dci_status measure(tuning *t, trial *best, double *out_exact)
 {
         dci_search_params_init(&best->params, sizeof best->params);
         best->params.rerank = t->index->config.sketch_bits != 0 ? (double)INFINITY : 0.0;
-        dci_status status = search(t, best);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(search(t, best));
         for (size_t q = 0; q < t->n_queries; q++)
                 t->truth[q] = t->scores[q * t->k + t->k - 1];
         /* What a query alone costs: batches rank by cheaper arithmetic first. */

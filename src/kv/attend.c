@@ -10,7 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/lookup.h"
+#include "kv/plan_scratch.h"
+#include "kv/pool.h"
+#include "kv/queries.h"
+#include "kv/worker.h"
 
 typedef struct attending {
         dci_kv *kv;
@@ -21,41 +25,18 @@ typedef struct attending {
         float *out, *out_lse;
 } attending;
 
-/* One head's running state. */
-typedef struct running {
-        const dci_kv *kv;
-        float *queries;    /* group x dim_k, times the scale */
-        float *scores;     /* group x DCI_KV_TILE */
-        float *most, *sum; /* by query */
-        float *acc;        /* group x dim_v */
-} running;
-
-size_t dci_kv_attend_bytes(const dci_kv *kv)
+static dci_kv_running begin(const dci_kv *kv, size_t worker)
 {
-        return dci_lines(kv->group * kv->dim_k * sizeof(float)) + dci_lines(kv->group * DCI_KV_TILE * sizeof(float)) +
-               2 * dci_lines(kv->group * sizeof(float)) + dci_lines(kv->group * kv->dim_v * sizeof(float));
-}
-
-static void begin(running *r, const dci_kv *kv, unsigned char *at)
-{
-        r->kv = kv;
-        r->queries = (float *)(void *)at;
-        at += dci_lines(kv->group * kv->dim_k * sizeof(float));
-        r->scores = (float *)(void *)at;
-        at += dci_lines(kv->group * DCI_KV_TILE * sizeof(float));
-        r->most = (float *)(void *)at;
-        at += dci_lines(kv->group * sizeof(float));
-        r->sum = (float *)(void *)at;
-        at += dci_lines(kv->group * sizeof(float));
-        r->acc = (float *)(void *)at;
+        dci_kv_running r = dci_kv_running_scratch(kv, worker);
         for (size_t q = 0; q < kv->group; q++)
-                r->most[q] = -FLT_MAX;
-        memset(r->sum, 0, kv->group * sizeof *r->sum);
-        memset(r->acc, 0, kv->group * kv->dim_v * sizeof *r->acc);
+                r.most[q] = -FLT_MAX;
+        memset(r.sum, 0, kv->group * sizeof *r.sum);
+        memset(r.acc, 0, kv->group * kv->dim_v * sizeof *r.acc);
+        return r;
 }
 
 /* A new maximum makes smaller what was summed before. */
-static void soften(running *r, size_t q, size_t n)
+static void soften(dci_kv_running *r, size_t q, size_t n)
 {
         const dci_kernels *kernels = r->kv->context->kernels;
         float *scores = r->scores + q * DCI_KV_TILE;
@@ -72,7 +53,7 @@ static void soften(running *r, size_t q, size_t n)
 }
 
 /* n <= DCI_KV_TILE tokens. */
-static void attend_rows(running *r, const void *const *keys, const void *const *values, size_t n)
+static void attend_rows(dci_kv_running *r, const void *const *keys, const void *const *values, size_t n)
 {
         const dci_kv *kv = r->kv;
         const dci_kernels *kernels = kv->context->kernels;
@@ -89,7 +70,7 @@ static void attend_rows(running *r, const void *const *keys, const void *const *
         }
 }
 
-static void attend_range(running *r, const dci_kv_layer *layer, size_t head, size_t first, size_t end)
+static void attend_range(dci_kv_running *r, const dci_kv_layer *layer, size_t head, size_t first, size_t end)
 {
         const void *keys[DCI_KV_TILE], *values[DCI_KV_TILE];
         for (size_t at = first, n; at < end; at += n) {
@@ -106,7 +87,7 @@ DCI_INLINE void fetch(const void *row, size_t n_bytes)
                 DCI_PREFETCH((const unsigned char *)row + i);
 }
 
-static void attend_slots(running *r, size_t layer, const int32_t *slots, size_t n_slots)
+static void attend_slots(dci_kv_running *r, size_t layer, const int32_t *slots, size_t n_slots)
 {
         const dci_kv *kv = r->kv;
         const size_t per_page = kv->config.page_tokens, n_heads = kv->config.n_kv_heads;
@@ -126,7 +107,7 @@ static void attend_slots(running *r, size_t layer, const int32_t *slots, size_t 
 }
 
 /* out = the exact part and the tail by their shares of the whole sum. */
-static void finish(const running *r, size_t q, const float *tail, float tail_lse, float *out, float *out_lse)
+static void finish(const dci_kv_running *r, size_t q, const float *tail, float tail_lse, float *out, float *out_lse)
 {
         const size_t dim = r->kv->dim_v;
         const float *acc = r->acc + q * dim;
@@ -149,8 +130,7 @@ static void attend_task(void *arg, size_t task, size_t worker)
         const size_t i = task / kv->config.n_kv_heads, head = task % kv->config.n_kv_heads;
         const size_t first = i * kv->config.n_query_heads + head * kv->group;
         const dci_kv_layer *layer = &a->found[i]->layers[a->layer];
-        running r;
-        begin(&r, kv, kv->plans.memory + worker * kv->plans.area_bytes);
+        dci_kv_running r = begin(kv, worker);
         dci_kv_queries_to_f32(kv, a->queries, a->ld, i, head, r.queries);
         if (plan == NULL) {
                 attend_range(&r, layer, head, 0, layer->n);
@@ -202,21 +182,19 @@ static dci_status check_lists(const dci_kv *kv, size_t layer, size_t n_sequences
 static dci_status check(const attending *a, size_t n_sequences)
 {
         const dci_kv *kv = a->kv;
-        dci_status status = dci_kv_check_queries(kv, a->layer, n_sequences, a->found, a->queries, a->ld);
-        if (status == DCI_OK && a->plan != NULL)
-                status = dci_kv_check_plan(kv, n_sequences, a->plan);
-        if (status == DCI_OK && a->plan != NULL)
-                status = check_lists(kv, a->layer, n_sequences, a->found, a->plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_queries(kv, a->layer, n_sequences, a->found, a->queries, a->ld));
+        if (a->plan != NULL)
+                DCI_TRY(dci_kv_check_plan(kv, n_sequences, a->plan));
+        if (a->plan != NULL)
+                DCI_TRY(check_lists(kv, a->layer, n_sequences, a->found, a->plan));
         if (n_sequences > 0 && a->out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out is NULL");
         if (a->out_ld < kv->dim_v)
                 return dci_fail(DCI_ERR_INVALID, "the output's stride is %zu, expected at least %zu", a->out_ld,
                                 kv->dim_v);
-        status =
-                dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld, sizeof *a->out);
-        return status == DCI_OK ? dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse) : status;
+        DCI_TRY(dci_kv_check_span("outputs", n_sequences * kv->config.n_query_heads, a->out, a->out_ld,
+                                  sizeof *a->out));
+        return dci_check_aligned("logarithms of sums", a->out_lse, sizeof *a->out_lse);
 }
 
 static dci_status attend(attending *a, size_t n_sequences)
@@ -241,9 +219,7 @@ dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int
                          size_t ld, const dci_kv_plan *plan, float *out, size_t out_ld, float *out_lse)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
         attending a = {.kv = kv,
                        .layer = layer,
                        .ld = ld,
@@ -253,7 +229,7 @@ dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int
                        .plan = plan,
                        .out = out,
                        .out_lse = out_lse};
-        status = attend(&a, n_sequences);
+        dci_status status = attend(&a, n_sequences);
         dci_kv_unlock(kv);
         return status;
 }

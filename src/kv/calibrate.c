@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kv/stages/stages.h"
+#include "kv/config.h"
+#include "kv/stages/schedule.h"
 
 typedef struct samples {
         const dci_kernels *kernels;
@@ -131,11 +132,8 @@ dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, s
 {
         dci_kv_config checked;
         dci_kv_stages stages;
-        dci_status status = dci_kv_check_config(config, &checked, &stages);
-        if (status == DCI_OK)
-                status = check(context, &checked, n_layers, n_positions, queries, ld, rate, out_tau);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_config(config, &checked, &stages));
+        DCI_TRY(check(context, &checked, n_layers, n_positions, queries, ld, rate, out_tau));
         const bool layers = checked.schedule == DCI_KV_BOUNDARY;
         const samples s = {context->kernels,
                            &checked,
@@ -149,9 +147,7 @@ dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, s
             n_rows > SIZE_MAX / 64 / ld)
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu layers and %zu positions are too many", n_layers,
                                 n_positions);
-        status = check_numbers(&s);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_numbers(&s));
         n = n_layers * (n_positions - 1) * (layers ? 1 : checked.n_kv_heads);
         const size_t n_floats = 2 * checked.n_query_heads * checked.dim_k;
         float *rows = dci_alloc(context, n_floats, sizeof *rows);
@@ -160,7 +156,7 @@ dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, s
                 find_turns(&s, rows, turns);
                 *out_tau = between(turns, n, rate);
         }
-        status = turns != NULL ? DCI_OK : DCI_ERR_MEMORY;
+        dci_status status = turns != NULL ? DCI_OK : DCI_ERR_MEMORY;
         dci_free(context, turns, n, sizeof *turns);
         dci_free(context, rows, n_floats, sizeof *rows);
         return status;

@@ -9,24 +9,27 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
 
 /* --- memory ------------------------------------------------------------------------------------------------------------- */
 
 /* Mean keys for the tail; those that rank may serve. */
-static size_t mean_key_bytes(const dci_kv *kv)
+size_t dci_kv_mean_key_bytes(const dci_kv *kv)
 {
         return dci_kv_sums_of_lists(kv) && kv->stages->summary.kind != DCI_KV_SUMMARY_MEAN ? kv->dim_k * kv->es : 0;
 }
 
-static size_t mean_value_bytes(const dci_kv *kv)
+size_t dci_kv_mean_value_bytes(const dci_kv *kv)
 {
         return dci_kv_sums_of_lists(kv) ? kv->dim_v * kv->es : 0;
 }
 
 size_t dci_kv_cluster_bytes(const dci_kv *kv)
 {
-        return sizeof(int32_t) + kv->stages->summary.width(kv) * kv->es + mean_key_bytes(kv) + mean_value_bytes(kv);
+        return sizeof(int32_t) + kv->stages->summary.width(kv) * kv->es + dci_kv_mean_key_bytes(kv) +
+               dci_kv_mean_value_bytes(kv);
 }
 
 static size_t header_bytes(const dci_kv *kv)
@@ -40,15 +43,13 @@ dci_status dci_kv_clusters_alloc(dci_kv *kv, size_t first, size_t n, size_t room
         like.ids_at = dci_lines((room + 1) * sizeof(int32_t));
         like.rows_at = like.ids_at + dci_lines(n * sizeof(int32_t));
         like.mean_keys_at = like.rows_at + dci_lines(room * kv->stages->summary.width(kv) * kv->es);
-        like.mean_values_at = like.mean_keys_at + dci_lines(room * mean_key_bytes(kv));
-        like.head_bytes = like.mean_values_at + dci_lines(room * mean_value_bytes(kv));
+        like.mean_values_at = like.mean_keys_at + dci_lines(room * dci_kv_mean_key_bytes(kv));
+        like.head_bytes = like.mean_values_at + dci_lines(room * dci_kv_mean_value_bytes(kv));
         if (!dci_mul(kv->config.n_kv_heads, like.head_bytes, &like.n_bytes) ||
             !dci_add(like.n_bytes, header_bytes(kv), &like.n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "groups of %zu tokens and %zu heads exceed the address space", n,
                                 kv->config.n_kv_heads);
-        const dci_status status = dci_kv_alloc(kv, like.n_bytes, (void **)&batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, like.n_bytes, (void **)&batch));
         memset(batch, 0, like.n_bytes);
         memcpy(batch, &like, sizeof like);
         atomic_init(&batch->refs, 1);
@@ -164,125 +165,7 @@ const int32_t *dci_kv_members_clustered(const dci_kv *kv, const dci_kv_layer *la
         return ids;
 }
 
-void dci_kv_score_clusters(const dci_kv_query *ask, const dci_kv_clusters *batch, const float *queries, size_t width,
-                           const unsigned char *rows)
-{
-        const dci_kv *kv = ask->kv;
-        const struct dci_kv_cluster_head *head = &batch->heads[ask->head];
-        const void *tile[DCI_KV_TILE];
-        for (size_t g = 0; g < head->n_groups; g += DCI_KV_TILE) {
-                const size_t left = head->n_groups - g, n = left < DCI_KV_TILE ? left : DCI_KV_TILE;
-                for (size_t r = 0; r < n; r++)
-                        tile[r] = rows + (g + r) * width * kv->es;
-                dci_kv_score_rows(ask, queries, width, kv->config.dtype, tile, n, head->before + g);
-        }
-}
-
-/* --- scratch -------------------------------------------------------------------------------------------------------------- */
-
-/* Of an area: rows of a head, as they are stored; a tile of floats; what rows of summaries are made with; what dividing takes. */
-typedef struct listing {
-        unsigned char *rows, *stage, *work;
-        float *wide;
-} listing;
-
-static size_t widest(const dci_kv *kv)
-{
-        return kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
-}
-
-static size_t stage_bytes(const dci_kv *kv)
-{
-        const size_t mean = widest(kv) * (sizeof(double) + sizeof(float)), row = kv->stages->summary.put_bytes(kv);
-        return dci_lines(row > mean ? row : mean);
-}
-
-static size_t area_bytes(const dci_kv *kv, size_t n)
-{
-        return dci_lines(n * widest(kv) * kv->es) + dci_lines(DCI_KV_TILE * widest(kv) * sizeof(float)) +
-               stage_bytes(kv) + dci_lines(kv->stages->group.work_bytes(kv, n));
-}
-
-size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
-{
-        return dci_lines(area_bytes(kv, n));
-}
-
-dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
-{
-        void *memory;
-        dci_status status = dci_kv_build_ready(kv);
-        if (status != DCI_OK || (kv->listing.memory != NULL && n <= kv->listing_tokens))
-                return status;
-        const size_t n_areas = kv->forming.n_areas, n_bytes = area_bytes(kv, n);
-        size_t all = 0;
-        if (!dci_mul(n_areas, n_bytes, &all))
-                return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
-        status = dci_kv_alloc(kv, all, &memory);
-        if (status != DCI_OK)
-                return status;
-        dci_kv_jobs_wait(kv, NULL);
-        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
-        kv->listing = (dci_kv_scratch){memory, n_areas, n_bytes};
-        kv->listing_tokens = n;
-        return DCI_OK;
-}
-
-void dci_kv_clustering_shrink(dci_kv *kv)
-{
-        if (kv->listing.memory == NULL || kv->listing_tokens <= kv->config.cluster_every)
-                return;
-        pthread_mutex_lock(&kv->jobs_lock);
-        const bool idle = kv->jobs == NULL;
-        pthread_mutex_unlock(&kv->jobs_lock);
-        if (!idle)
-                return;
-        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
-        kv->listing = (dci_kv_scratch){NULL, 0, 0};
-        kv->listing_tokens = 0;
-}
-
-dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
-                                   dci_kv_clusters **out)
-{
-        const dci_kv_grouping *group = &kv->stages->group;
-        const size_t room = group->room != NULL ? group->room(kv, layer, first, n) : group->most(kv, n);
-        dci_status status = dci_kv_clustering_ready(kv, n);
-        if (status == DCI_OK)
-                status = dci_kv_clusters_ready(kv, layer, layer->n_batches + n_more);
-        return status == DCI_OK ? dci_kv_clusters_alloc(kv, first, n, room, out) : status;
-}
-
-static listing parts_of(const dci_kv *kv, size_t area)
-{
-        unsigned char *at = kv->listing.memory + area * kv->listing.area_bytes;
-        listing l = {.rows = at};
-        at += dci_lines(kv->listing_tokens * widest(kv) * kv->es);
-        l.wide = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * widest(kv) * sizeof(float));
-        l.stage = at;
-        l.work = at + stage_bytes(kv);
-        return l;
-}
-
-/* --- forming -------------------------------------------------------------------------------------------------------------- */
-
-/* A batch's keys or values, one behind the other. The tables that say where they lie may grow meanwhile. */
-static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head, bool of_values,
-                   unsigned char *out)
-{
-        const size_t n_bytes = (of_values ? kv->dim_v : kv->dim_k) * kv->es;
-        const void *rows[DCI_KV_TILE];
-        for (size_t i = 0; i < batch->n; i += DCI_KV_TILE) {
-                const size_t here = batch->n - i < DCI_KV_TILE ? batch->n - i : DCI_KV_TILE;
-                pthread_mutex_lock(&kv->map_lock);
-                dci_kv_rows_of(kv, layer, head, kv->config.sink + batch->first + i, here, of_values ? NULL : rows,
-                               of_values ? rows : NULL);
-                pthread_mutex_unlock(&kv->map_lock);
-                for (size_t r = 0; r < here; r++)
-                        memcpy(out + (i + r) * n_bytes, rows[r], n_bytes);
-        }
-}
+/* --- members -------------------------------------------------------------------------------------------------------------- */
 
 size_t dci_kv_members_to_f32(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim)
 {
@@ -312,51 +195,4 @@ void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, siz
         for (size_t j = 0; j < dim; j++)
                 part[j] = (float)(sum[j] / (double)members->n);
         kv->context->kernels->narrow[kv->config.dtype - 1](part, dim, out);
-}
-
-/* Of each group one row, of its keys or its values. */
-static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const listing *l, size_t dim,
-                     bool of_summary, unsigned char *out, size_t row_bytes)
-{
-        const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
-        for (size_t g = 0; g < batch->heads[head].n_groups; g++) {
-                const dci_kv_members members = {.rows = l->rows,
-                                                .first = batch->first,
-                                                .n = (size_t)(offsets[g + 1] - offsets[g]),
-                                                .ids = ids + offsets[g],
-                                                .wide = l->wide};
-                if (of_summary)
-                        kv->stages->summary.row(kv, &members, l->stage, out + g * row_bytes);
-                else
-                        dci_kv_mean_of_members(kv, &members, dim, l->stage, out + g * row_bytes);
-        }
-}
-
-/* The keys lie in the scratch. */
-static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const listing *l)
-{
-        put_rows(kv, batch, head, l, kv->dim_k, true, dci_kv_cluster_rows(kv, batch, head),
-                 kv->stages->summary.width(kv) * kv->es);
-        if (mean_key_bytes(kv) > 0)
-                put_rows(kv, batch, head, l, kv->dim_k, false, dci_kv_cluster_means(kv, batch, head, false),
-                         kv->dim_k * kv->es);
-        if (mean_value_bytes(kv) == 0)
-                return;
-        gather(kv, layer, batch, head, true, l->rows);
-        put_rows(kv, batch, head, l, kv->dim_v, false, dci_kv_cluster_means(kv, batch, head, true), kv->dim_v * kv->es);
-}
-
-void dci_kv_clusters_build(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t area)
-{
-        const listing l = parts_of(kv, area);
-        gather(kv, layer, batch, head, false, l.rows);
-        kv->stages->group.divide(kv, layer, batch, head, l.rows, l.work);
-        summarise(kv, layer, batch, head, &l);
-}
-
-void dci_kv_clusters_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t area)
-{
-        const listing l = parts_of(kv, area);
-        gather(kv, layer, batch, head, false, l.rows);
-        summarise(kv, layer, batch, head, &l);
 }

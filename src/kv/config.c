@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/config.h"
+#include "kv/stages/reorder.h"
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {

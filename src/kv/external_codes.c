@@ -8,7 +8,10 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/external_codes.h"
+#include "kv/summaries.h"
+#include "kv/worker.h"
 
 typedef struct coding {
         dci_kv *kv;
@@ -36,12 +39,10 @@ static void rest_task(void *arg, size_t task, size_t worker)
 dci_status dci_kv_set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld)
 {
         coding c = {kv, layer, residuals == NULL ? 0 : layer->n_missing, residuals, ld};
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const size_t n_heads = kv->config.n_kv_heads, tokens = layer->n_grouped - c.first;
-        status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads, tokens * n_heads * 16 * (kv->dim_k + kv->dim_v),
-                               rest_task, &c);
+        dci_status status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads,
+                                          tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
         if (status == DCI_OK) {
                 layer->uncoded = false;
                 layer->n_missing = c.first;
@@ -71,10 +72,8 @@ dci_status dci_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
                 return DCI_OK;
         const size_t n = layer->n_missing - first, n_heads = kv->config.n_kv_heads,
                      n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_build_ready(kv);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_build_ready(kv);
         if (status == DCI_OK) /* forks may have more in a chunk than this one */
                 status = dci_kv_make_chunks_exclusive(kv, layer, first, layer->n_grouped);
         if (status == DCI_OK)

@@ -5,7 +5,12 @@
 
 #include <math.h>
 
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
 
 /* Where nothing came since it was built, no page is stale. */
 static void count_pages(const dci_kv_tree *tree, dci_kv_sequence_info *info)
@@ -44,12 +49,8 @@ dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_inf
 {
         if (out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
-        dci_status status =
-                dci_check_struct_size("dci_kv_sequence_info", out_info, out_info->struct_size, sizeof *out_info);
-        if (status == DCI_OK)
-                status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_sequence_info", out_info, out_info->struct_size, sizeof *out_info));
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
         if (found == NULL) {
                 dci_kv_unlock(kv);
@@ -98,11 +99,8 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
 {
         if (out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
-        dci_status status = dci_check_struct_size("dci_kv_info", out_info, out_info->struct_size, sizeof *out_info);
-        if (status == DCI_OK)
-                status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_info", out_info, out_info->struct_size, sizeof *out_info));
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_config *c = &kv->config;
         *out_info = (dci_kv_info){.struct_size = out_info->struct_size,
                                   .n_sequences = kv->n_sequences,

@@ -8,7 +8,17 @@
 
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
+#include "kv/memory.h"
+#include "kv/stages/reorder.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
+#include "sketch/fit.h"
 
 typedef struct due {
         dci_kv_layer *layer;
@@ -104,34 +114,33 @@ static void form_task(void *arg, size_t task, size_t worker)
 
 static dci_status take_batches(dci_kv *kv, const maintaining *m)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0, more = 0; i < m->n_dues && status == DCI_OK; i++) {
+        for (size_t i = 0, more = 0; i < m->n_dues; i++) {
                 due *d = &m->dues[i];
                 const size_t first = d->first, n = d->n - first;
                 more = i > 0 && d[-1].layer == d->layer ? more + 1 : 1;
-                status = dci_kv_clusters_prepare(kv, d->layer, first, n, more, &d->batch);
-                if (status == DCI_OK && d->reorders)
+                DCI_TRY(dci_kv_clusters_prepare(kv, d->layer, first, n, more, &d->batch));
+                if (d->reorders)
                         d->batch->n_static = dci_kv_static_of(kv, d->layer, n);
-                if (status == DCI_OK && !d->reorders)
+                if (!d->reorders)
                         d->batch->early = due_of(kv, d->layer, first, false) == 0;
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status take_all(dci_kv *kv, const maintaining *m)
 {
-        dci_status status = dci_kv_build_ready(kv);
+        DCI_TRY(dci_kv_build_ready(kv));
         if (kv->listed)
-                return status == DCI_OK ? take_batches(kv, m) : status;
-        for (size_t i = 0; i < m->n_dues && status == DCI_OK; i++) {
+                return take_batches(kv, m);
+        for (size_t i = 0; i < m->n_dues; i++) {
                 dci_kv_layer *layer = m->dues[i].layer;
-                status = dci_kv_make_chunks_exclusive(kv, layer, layer->n_grouped, m->dues[i].n);
-                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                        status = dci_kv_alloc_transforms(kv, layer, h, false);
-                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && dci_kv_has_trees(kv); h++)
-                        status = dci_kv_tree_own(kv, &layer->heads[h], m->dues[i].n);
+                DCI_TRY(dci_kv_make_chunks_exclusive(kv, layer, layer->n_grouped, m->dues[i].n));
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                        DCI_TRY(dci_kv_alloc_transforms(kv, layer, h, false));
+                for (size_t h = 0; h < kv->config.n_kv_heads && dci_kv_has_trees(kv); h++)
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], m->dues[i].n));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* What was formed is there from now on. */
@@ -163,9 +172,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         if (most == 0)
                 return DCI_OK;
         n_bytes = most * sizeof *m.dues;
-        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&m.dues);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&m.dues));
         for (size_t i = 0; i < n_sequences; i++)
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &sequences[i]->layers[l];
@@ -181,7 +188,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                                 tokens += n - m.dues[m.n_dues - 1].first;
                         }
                 }
-        status = take_all(kv, &m);
+        dci_status status = take_all(kv, &m);
         if (status == DCI_OK)
                 status = dci_kv_spread(kv, kv->forming.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
                                        tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
@@ -224,10 +231,7 @@ static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
 {
         dci_kv_transform *frame, *old = head->keys;
         const bool learned = old->n_queries > 0;
-        const dci_status status =
-                dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame));
         if (learned)
                 memcpy(dci_kv_transform_moments(frame, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
                        dci_moments_kept_bytes(kv->dim_k));
@@ -413,10 +417,8 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
         dci_kv_sequence **found;
         giving g = {kv, given, NULL};
         const size_t n_bytes = n_given * sizeof(dci_kv_clusters *);
-        dci_status status = dci_kv_begin_call(kv, 1, &sequence, &found);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
+        DCI_TRY(dci_kv_begin_call(kv, 1, &sequence, &found));
+        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&g.batches);
         if (status == DCI_OK) {
                 memset(g.batches, 0, n_bytes);
                 status = give_prompt(kv, found[0], n, n_given, &g, io_given);
@@ -430,14 +432,14 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
-        dci_status status = dci_kv_build_pending(kv, n_sequences, found, false);
-        if (status == DCI_OK && kv->elsewhere)
-                status = dci_kv_build_pending(kv, n_sequences, found, false);
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++)
+        DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
+        if (kv->elsewhere)
+                DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
+        for (size_t i = 0; i < n_sequences; i++)
+                for (size_t l = 0; l < kv->config.n_layers; l++)
                         if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->listed && !kv->config.frozen_prompt)
-                                status = refit_layer(kv, &found[i]->layers[l]);
-        return status;
+                                DCI_TRY(refit_layer(kv, &found[i]->layers[l]));
+        return DCI_OK;
 }
 
 dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences)

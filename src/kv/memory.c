@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Memory of a dci_kv, counted against its limit; its threads, and its lock. */
+/* Memory of a dci_kv, counted against its limit. */
 #include "core/internal.h"
 
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/memory.h"
 
 static dci_status take(dci_kv *kv, size_t n_bytes, bool pages, void **out)
 {
@@ -82,30 +82,4 @@ dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted
         *array = larger;
         *capacity = n;
         return DCI_OK;
-}
-
-dci_status dci_kv_spread(dci_kv *kv, size_t max_workers, size_t n_tasks, size_t work, dci_task_fn fn, void *arg)
-{
-        const size_t n_workers = dci_workers_for(kv->context, n_tasks, work);
-        return dci_parallel(&(dci_region){.context = kv->context,
-                                          .n_tasks = n_tasks,
-                                          .n_workers = n_workers < max_workers ? n_workers : max_workers,
-                                          .fn = fn,
-                                          .arg = arg});
-}
-
-dci_status dci_kv_lock(dci_kv *kv)
-{
-        if (kv == NULL)
-                return dci_fail(DCI_ERR_INVALID, "kv is NULL");
-        if (dci_is_busy(kv))
-                return dci_fail(DCI_ERR_BUSY, "called from inside a callback of the same object");
-        pthread_mutex_lock(&kv->lock);
-        dci_kv_jobs_inherit(kv);
-        return DCI_OK;
-}
-
-void dci_kv_unlock(dci_kv *kv)
-{
-        pthread_mutex_unlock(&kv->lock);
 }

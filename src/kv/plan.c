@@ -3,101 +3,17 @@
 /* Plans: for each sequence and kv head, the stages of the config in their order. */
 #include "core/internal.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "kv/tree/tree.h"
-
-size_t dci_kv_stride(const dci_kv *kv)
-{
-        return kv->config.budget;
-}
-
-/* --- scratch ---------------------------------------------------------------------------------------------------------- */
-
-static size_t larger(size_t a, size_t b)
-{
-        return a > b ? a : b;
-}
-
-/* Scores of one query: room for whole units. */
-static size_t score_stride(const dci_kv *kv, size_t n_tokens)
-{
-        if (dci_kv_has_trees(kv)) /* its pages need not be full */
-                n_tokens += n_tokens / kv->config.page_tokens;
-        return (n_tokens + DCI_KV_TILE - 1) / DCI_KV_TILE * DCI_KV_TILE + DCI_KV_TILE;
-}
-
-static size_t work_bytes(const dci_kv *kv, size_t n_tokens)
-{
-        const size_t stages = larger(kv->stages->summary.work_bytes(kv), kv->stages->tail.work_bytes(kv));
-        const size_t search = dci_kv_tree_search_bytes(kv, score_stride(kv, n_tokens));
-        return larger(larger(stages, search), dci_topk_bytes(dci_kv_ranked(kv, n_tokens)));
-}
-
-static size_t taken_bytes(const dci_kv *kv, size_t n_tokens)
-{
-        return dci_kv_sums_of_lists(kv) ? score_stride(kv, n_tokens) * sizeof(int32_t) : 0;
-}
-
-/* A search of trees has lists of its own. */
-static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
-{
-        const bool each = kv->config.combine == DCI_KV_COMBINE_EACH;
-        const size_t lists = !kv->stages->select.ranks ? 0 : each ? kv->group : kv->config.verify > 1.0 ? 2 : 1;
-        return dci_lines(lists * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t));
-}
-
-static size_t units_bytes(const dci_kv *kv)
-{
-        return dci_kv_preselects(kv) ? dci_lines((dci_kv_preselected(kv) + 1) * sizeof(int32_t)) : 0;
-}
-
-static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
-{
-        const size_t plan = dci_lines(kv->group * kv->dim_k * sizeof(float)) +
-                            (kv->group + 1) * score_stride(kv, n_tokens) * sizeof(float) +
-                            dci_lines(kv->group * sizeof(float)) + 2 * dci_lines(dci_kv_stride(kv) * sizeof(int32_t)) +
-                            taken_bytes(kv, n_tokens) + lists_bytes(kv, n_tokens) + units_bytes(kv) +
-                            dci_lines(work_bytes(kv, n_tokens));
-        return larger(plan, dci_kv_attend_bytes(kv));
-}
-
-/* Tokens that scratch is made for: it grows by half, so that it is seldom made anew. */
-static size_t plan_tokens(const dci_kv *kv, size_t n_tokens)
-{
-        return larger(n_tokens, n_tokens > kv->plan_tokens ? kv->plan_tokens + kv->plan_tokens / 2 : kv->plan_tokens);
-}
-
-static bool suffices(const dci_kv *kv, size_t n_tokens)
-{
-        return kv->plans.memory != NULL && n_tokens <= kv->plan_tokens &&
-               (size_t)atomic_load(&kv->context->n_threads) <= kv->plans.n_areas;
-}
-
-size_t dci_kv_plans_bytes(const dci_kv *kv, size_t n_tokens)
-{
-        return suffices(kv, n_tokens)
-                       ? 0
-                       : (size_t)atomic_load(&kv->context->n_threads) * area_bytes(kv, plan_tokens(kv, n_tokens));
-}
-
-dci_status dci_kv_plans_ready(dci_kv *kv, size_t n_tokens)
-{
-        const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads), tokens = plan_tokens(kv, n_tokens);
-        const size_t bytes = area_bytes(kv, tokens);
-        void *memory;
-        if (suffices(kv, n_tokens))
-                return DCI_OK;
-        const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
-        if (status != DCI_OK)
-                return status;
-        dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
-        kv->plans = (dci_kv_scratch){memory, n_areas, bytes};
-        kv->plan_tokens = tokens;
-        return DCI_OK;
-}
+#include "core/arena.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/plan_scratch.h"
+#include "kv/queries.h"
+#include "kv/stages/schedule.h"
+#include "kv/worker.h"
 
 /* --- the plan's arrays -------------------------------------------------------------------------------------------------- */
 
@@ -119,19 +35,16 @@ static bool parts_of(const dci_kv *kv, size_t n, parts *out)
                out->slots < SIZE_MAX / 64 && out->tail_out < SIZE_MAX / 64;
 }
 
-static size_t bytes_of(const dci_kv *kv, size_t n, const parts *p)
+/* The arrays of a plan. memory NULL: only their bytes. */
+static size_t place(const dci_kv *kv, size_t n, const parts *p, dci_kv_plan *plan, void *memory)
 {
-        const bool tail = kv->config.tail != DCI_KV_TAIL_DROP;
-        return 2 * dci_lines(p->slots * sizeof(int32_t)) + dci_lines(p->counts * sizeof(int32_t)) +
-               3 * dci_lines(n * sizeof(int32_t)) +
-               (tail ? dci_lines(p->tail_out * sizeof(float)) + dci_lines(p->tail_lse * sizeof(float)) : 0);
-}
-
-static void *part(unsigned char **at, size_t n_bytes)
-{
-        void *here = *at;
-        *at += dci_lines(n_bytes);
-        return here;
+        const size_t tail = kv->config.tail != DCI_KV_TAIL_DROP ? sizeof(float) : 0;
+        const dci_arena_part arrays[] = {
+                {p->slots * sizeof(int32_t), &plan->slots},   {p->slots * sizeof(int32_t), &plan->positions},
+                {p->counts * sizeof(int32_t), &plan->counts}, {n * sizeof(int32_t), &plan->sink_end},
+                {n * sizeof(int32_t), &plan->recent_begin},   {n * sizeof(int32_t), &plan->n_tokens},
+                {p->tail_out * tail, &plan->tail_out},        {p->tail_lse * tail, &plan->tail_lse}};
+        return DCI_ARENA(arrays, memory);
 }
 
 dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out_plan)
@@ -140,35 +53,21 @@ dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out
         void *memory;
         if (kv == NULL || out_plan == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", kv == NULL ? "kv" : "out_plan");
-        dci_status status = dci_check_struct_size("dci_kv_plan", out_plan, out_plan->struct_size, sizeof *out_plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_plan", out_plan, out_plan->struct_size, sizeof *out_plan));
         if (max_sequences == 0 || max_sequences > DCI_KV_MAX_SEQUENCES || !parts_of(kv, max_sequences, &p))
                 return dci_fail(DCI_ERR_INVALID, "max_sequences is %zu, expected 1 to %zu", max_sequences,
                                 DCI_KV_MAX_SEQUENCES);
-        status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_alloc(kv, bytes_of(kv, max_sequences, &p), &memory);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_alloc(kv, place(kv, max_sequences, &p, out_plan, NULL), &memory);
         dci_kv_unlock(kv);
         if (status != DCI_OK)
                 return status;
-        unsigned char *at = memory;
         const size_t size = out_plan->struct_size;
         *out_plan = (dci_kv_plan){.struct_size = size,
                                   .max_sequences = max_sequences,
                                   .n_lists = kv->config.n_kv_heads,
                                   .stride = dci_kv_stride(kv)};
-        out_plan->slots = part(&at, p.slots * sizeof(int32_t));
-        out_plan->positions = part(&at, p.slots * sizeof(int32_t));
-        out_plan->counts = part(&at, p.counts * sizeof(int32_t));
-        out_plan->sink_end = part(&at, max_sequences * sizeof(int32_t));
-        out_plan->recent_begin = part(&at, max_sequences * sizeof(int32_t));
-        out_plan->n_tokens = part(&at, max_sequences * sizeof(int32_t));
-        if (kv->config.tail != DCI_KV_TAIL_DROP) {
-                out_plan->tail_out = part(&at, p.tail_out * sizeof(float));
-                out_plan->tail_lse = part(&at, p.tail_lse * sizeof(float));
-        }
+        place(kv, max_sequences, &p, out_plan, memory);
         return DCI_OK;
 }
 
@@ -177,7 +76,7 @@ void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan)
         parts p;
         if (kv == NULL || plan == NULL || plan->slots == NULL || !parts_of(kv, plan->max_sequences, &p))
                 return;
-        dci_kv_free(kv, plan->slots, bytes_of(kv, plan->max_sequences, &p));
+        dci_kv_free(kv, plan->slots, place(kv, plan->max_sequences, &p, plan, NULL));
         const size_t size = plan->struct_size;
         *plan = (dci_kv_plan){.struct_size = size};
 }
@@ -226,49 +125,6 @@ static bool is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_c
         *out_room = c->budget > kept ? c->budget - kept : 0;
         *out_candidates = n;
         return n > *out_room;
-}
-
-void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out)
-{
-        const size_t es = dci_dtype_size(kv->config.query_dtype);
-        const unsigned char *rows =
-                (const unsigned char *)queries + (sequence * kv->config.n_query_heads + head * kv->group) * ld * es;
-        for (size_t q = 0; q < kv->group; q++) {
-                kv->context->kernels->to_f32[kv->config.query_dtype - 1](rows + q * ld * es, kv->dim_k,
-                                                                         out + q * kv->dim_k);
-                for (size_t j = 0; j < kv->dim_k; j++)
-                        out[q * kv->dim_k + j] *= kv->scale;
-        }
-}
-
-static dci_kv_query prepare(const planning *p, size_t i, size_t head, unsigned char *at)
-{
-        const dci_kv *kv = p->kv;
-        dci_kv_query ask = {.kv = kv, .layer = &p->found[i]->layers[p->layer], .head = head};
-        float *queries = (float *)(void *)at;
-        at += dci_lines(kv->group * kv->dim_k * sizeof(float));
-        ask.ld = score_stride(kv, kv->plan_tokens);
-        ask.scores = (float *)(void *)at;
-        at += kv->group * ask.ld * sizeof(float);
-        ask.relevance = (float *)(void *)at;
-        at += ask.ld * sizeof(float);
-        ask.most = (float *)(void *)at;
-        at += dci_lines(kv->group * sizeof(float));
-        ask.chosen = (int32_t *)(void *)at;
-        at += dci_lines(dci_kv_stride(kv) * sizeof(int32_t));
-        if (kv->stages->schedule.lists)
-                ask.ranked = (int32_t *)(void *)at;
-        at += dci_lines(dci_kv_stride(kv) * sizeof(int32_t));
-        ask.taken = (int32_t *)(void *)at;
-        at += taken_bytes(kv, kv->plan_tokens);
-        ask.lists = (int32_t *)(void *)at;
-        at += lists_bytes(kv, kv->plan_tokens);
-        ask.units = (int32_t *)(void *)at;
-        at += units_bytes(kv);
-        ask.work = at;
-        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, head, queries);
-        ask.queries = queries;
-        return ask;
 }
 
 static void write_list(const planning *p, size_t i, const dci_kv_query *ask)
@@ -328,7 +184,11 @@ static void plan_task(void *arg, size_t task, size_t worker)
         push_queries(p, layer, i, head);
         if (!sparse)
                 return;
-        dci_kv_query ask = prepare(p, i, head, kv->plans.memory + worker * kv->plans.area_bytes);
+        float *queries;
+        dci_kv_query ask = dci_kv_query_scratch(kv, worker, &queries);
+        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, head, queries);
+        ask.layer = layer;
+        ask.head = head;
         ask.n_candidates = n_candidates;
         ask.room = ask.plan_room = room;
         dci_kv_schedule_select(layer, &ask);
@@ -340,93 +200,13 @@ static void plan_task(void *arg, size_t task, size_t worker)
 
 /* --- checks ------------------------------------------------------------------------------------------------------------- */
 
-dci_status dci_kv_check_span(const char *what, size_t n_rows, const void *rows, size_t ld, size_t element_bytes)
-{
-        size_t n_bytes;
-        if (!dci_mul(n_rows, ld, &n_bytes) || !dci_mul(n_bytes, element_bytes, &n_bytes) || n_bytes > PTRDIFF_MAX)
-                return dci_fail(DCI_ERR_LIMIT, "%zu rows of %s, %zu elements apart, exceed the address space", n_rows,
-                                what, ld);
-        return dci_check_aligned(what, rows, element_bytes);
-}
-
-size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t ld)
-{
-        const dci_dtype dtype = kv->config.query_dtype;
-        const unsigned char *rows = queries;
-        const double by = kv->scale > 1.0f ? (double)kv->scale : 1.0; /* they are scored times the scale */
-        size_t i = 0;
-        while (i < n) {
-                const float norm2 =
-                        kv->context->kernels->norm2[dtype - 1](rows + i * ld * dci_dtype_size(dtype), kv->dim_k);
-                if (!((double)norm2 * by * by <= (double)FLT_MAX)) /* nor is it if this is no number */
-                        break;
-                i++;
-        }
-        return i;
-}
-
-dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
-                                const void *queries, size_t ld)
-{
-        if (layer >= kv->config.n_layers)
-                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
-        if (n_sequences > 0 && queries == NULL)
-                return dci_fail(DCI_ERR_INVALID, "queries is NULL");
-        if (ld < kv->dim_k)
-                return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
-        const size_t n_heads = kv->config.n_query_heads, n = n_sequences * n_heads;
-        const dci_status span = dci_kv_check_span("queries", n, queries, ld, dci_dtype_size(kv->config.query_dtype));
-        if (span != DCI_OK)
-                return span;
-        const size_t bad = dci_kv_bad_query(kv, n, queries, ld);
-        if (bad < n)
-                return dci_fail(DCI_ERR_NUMBER,
-                                "the query of sequence %lld and head %zu has NaN, infinity, or is too large",
-                                (long long)found[bad / n_heads]->id, bad % n_heads);
-        return DCI_OK;
-}
-
-dci_status dci_kv_check_plan(const dci_kv *kv, size_t n_sequences, const dci_kv_plan *plan)
-{
-        const dci_status status = dci_check_struct_size("dci_kv_plan", plan, plan->struct_size, sizeof *plan);
-        if (status != DCI_OK)
-                return status;
-        if (plan->n_lists != kv->config.n_kv_heads)
-                return dci_fail(DCI_ERR_INVALID, "the plan has %zu lists per sequence, expected %zu", plan->n_lists,
-                                kv->config.n_kv_heads);
-        if (plan->max_sequences < n_sequences)
-                return dci_fail(DCI_ERR_INVALID, "the plan has room for %zu sequences, not %zu", plan->max_sequences,
-                                n_sequences);
-        if (plan->stride < dci_kv_stride(kv))
-                return dci_fail(DCI_ERR_INVALID, "the plan's lists hold %zu slots, expected at least %zu", plan->stride,
-                                dci_kv_stride(kv));
-        const struct {
-                const char *name;
-                const void *array;
-        } arrays[] = {{"slots", plan->slots},
-                      {"counts", plan->counts},
-                      {"sink_end", plan->sink_end},
-                      {"recent_begin", plan->recent_begin},
-                      {"n_tokens", plan->n_tokens}};
-        for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-                if (arrays[i].array == NULL)
-                        return dci_fail(DCI_ERR_INVALID, "the plan's %s is NULL", arrays[i].name);
-        if ((plan->tail_out == NULL) != (plan->tail_lse == NULL))
-                return dci_fail(DCI_ERR_INVALID, "the plan's %s is NULL, the other is not",
-                                plan->tail_out == NULL ? "tail_out" : "tail_lse");
-        return DCI_OK;
-}
-
 static dci_status check(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                         const void *queries, size_t ld, const dci_kv_plan *plan)
 {
         if (plan == NULL)
                 return dci_fail(DCI_ERR_INVALID, "plan is NULL");
-        dci_status status = dci_kv_check_queries(kv, layer, n_sequences, found, queries, ld);
-        if (status == DCI_OK)
-                status = dci_kv_check_plan(kv, n_sequences, plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_queries(kv, layer, n_sequences, found, queries, ld));
+        DCI_TRY(dci_kv_check_plan(kv, n_sequences, plan));
         if (kv->config.tail != DCI_KV_TAIL_DROP && plan->tail_out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "the plan's tail_out is NULL, but tail is %d", (int)kv->config.tail);
         for (size_t i = 0; i < n_sequences; i++)
@@ -455,7 +235,7 @@ static dci_status make(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequ
         size_t longest = 0, work = 0;
         for (size_t i = 0; i < n_sequences; i++) {
                 dci_kv_jobs_wait(kv, found[i]);
-                longest = larger(longest, found[i]->layers[layer].n);
+                longest = found[i]->layers[layer].n > longest ? found[i]->layers[layer].n : longest;
                 work += found[i]->layers[layer].n * kv->config.n_query_heads * (kv->dim_k / 8 + 8);
         }
         dci_status status = dci_kv_plans_ready(kv, longest);
@@ -482,10 +262,8 @@ dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const 
                             size_t ld, dci_kv_plan *plan)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check(kv, layer, n_sequences, found, queries, ld, plan);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check(kv, layer, n_sequences, found, queries, ld, plan);
         if (status == DCI_OK)
                 status = make(kv, layer, n_sequences, found, queries, ld, plan);
         dci_kv_unlock(kv);

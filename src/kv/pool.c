@@ -12,7 +12,8 @@
 
 #include <string.h>
 
-#include "kv/kv_internal.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
 
 enum { ORDERED = 32 }; /* blocks at a time, from which on it matters that they are neighbours */
 
@@ -111,9 +112,7 @@ static dci_status add_piece(dci_kv *kv)
         dci_kv_pool *pool = &kv->pool;
         const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + 1), more = n - pool->n_blocks;
         void *memory;
-        const dci_status status = dci_kv_alloc_pages(kv, pool->piece_bytes, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc_pages(kv, pool->piece_bytes, &memory));
         const int32_t refused = tell(kv, true, memory);
         if (refused != 0) {
                 dci_kv_free(kv, memory, pool->piece_bytes);
@@ -170,12 +169,11 @@ static dci_status add_pieces(dci_kv *kv, size_t n)
                 return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
                                 pool->n_blocks);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
-        dci_status status = dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n));
-        if (status == DCI_OK)
-                status = grow_lists(kv, n_pieces);
-        for (size_t p = 0; p < n_pieces && status == DCI_OK; p++)
-                status = add_piece(kv);
-        return status;
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n)));
+        DCI_TRY(grow_lists(kv, n_pieces));
+        for (size_t p = 0; p < n_pieces; p++)
+                DCI_TRY(add_piece(kv));
+        return DCI_OK;
 }
 
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)

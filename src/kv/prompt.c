@@ -6,88 +6,21 @@
  */
 #include "core/internal.h"
 
-#include <math.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/prompt.h"
+#include "kv/queries.h"
+#include "kv/stages/reorder.h"
+#include "kv/stages/select.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
 
-/* A unit of this sequence (NULL: any), or NULL. Under jobs_lock. */
-static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_head)
-{
-        for (dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
-                if (layer->next_head < kv->config.n_kv_heads && (sequence == NULL || layer->sequence == sequence)) {
-                        *out_head = layer->next_head++;
-                        layer->n_running++;
-                        return layer;
-                }
-        return NULL;
-}
-
-size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt)
-{
-        if (kv->config.frozen_prompt)
-                return n_prompt > kv->config.sink ? n_prompt - kv->config.sink : 0;
-        /* Nothing that is made once can see what comes later, so all but the window is looked at. */
-        if (kv->config.select == DCI_KV_SELECT_OBSERVED) {
-                const size_t kept = kv->config.sink + kv->config.window;
-                return n_prompt > kept ? n_prompt - kept : 0;
-        }
-        return dci_kv_may_group(kv, n_prompt);
-}
-
-static void unlink_job(dci_kv *kv, dci_kv_layer *layer)
-{
-        dci_kv_layer **at = &kv->jobs;
-        kv->last_job = NULL;
-        while (*at != NULL) {
-                if (*at == layer)
-                        *at = layer->next_job;
-                if (*at != NULL) {
-                        kv->last_job = *at;
-                        at = &(*at)->next_job;
-                }
-        }
-        layer->next_job = NULL;
-}
-
-size_t dci_kv_will_group(const dci_kv *kv, const dci_kv_layer *layer)
-{
-        return atomic_load(&layer->prompt) == DCI_KV_PROMPT_DONE ? layer->n_grouped
-                                                                 : dci_kv_prompt_candidates(kv, layer->n_prompt);
-}
-
-/* Whether codes are left to be made elsewhere: of heads that a frame was fitted for. */
-static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
-{
-        bool some = false;
-        for (size_t h = 0; h < kv->config.n_kv_heads && kv->fits_only && layer->n_grouped >= DCI_KV_CHUNK; h++)
-                some = some || layer->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
-        return some;
-}
-
-static void drop_observed(dci_kv *kv, dci_kv_layer *layer)
-{
-        float *observed = layer->observed;
-        layer->observed = NULL; /* first: a child of fork must not give back what its parent's worker was about to */
-        dci_kv_free(kv, observed, layer->observed_bytes);
-        layer->n_observed = layer->observed_bytes = 0;
-}
-
-/* Under jobs_lock. */
-static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
-{
-        if (--layer->n_running > 0 || layer->next_head < kv->config.n_kv_heads)
-                return;
-        layer->n_grouped = dci_kv_groups(kv, layer->number) ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
-        layer->uncoded = leaves_codes(kv, layer);
-        layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
-        /* From here on a child of fork goes on with this layer; up to here it begins again, and needs the queries. */
-        layer->prompt = DCI_KV_PROMPT_DONE;
-        drop_observed(kv, layer);
-        unlink_job(kv, layer);
-        pthread_cond_broadcast(&kv->done);
-}
+/* --- the work ---------------------------------------------------------------------------------------------------- */
 
 static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
@@ -104,114 +37,26 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                 dci_kv_rebuild(kv, layer, head, 0, n, scratch);
 }
 
-static void *work(void *arg)
-{
-        dci_kv *kv = arg;
-        size_t head;
-        pthread_mutex_lock(&kv->jobs_lock);
-        while (!kv->stop) {
-                dci_kv_layer *layer = take_unit(kv, NULL, &head);
-                if (layer == NULL) {
-                        pthread_cond_wait(&kv->work, &kv->jobs_lock);
-                        continue;
-                }
-                pthread_mutex_unlock(&kv->jobs_lock);
-                run_unit(kv, layer, head, 0);
-                pthread_mutex_lock(&kv->jobs_lock);
-                finish_unit(kv, layer);
-        }
-        pthread_mutex_unlock(&kv->jobs_lock);
-        return NULL;
-}
-
-typedef struct helping {
-        dci_kv *kv;
-        const dci_kv_sequence *sequence;
-} helping;
-
-static void help(void *arg, size_t task, size_t worker)
-{
-        const helping *h = arg;
-        dci_kv *kv = h->kv;
-        size_t head;
-        (void)task;
-        pthread_mutex_lock(&kv->jobs_lock);
-        for (dci_kv_layer *layer; (layer = take_unit(kv, h->sequence, &head)) != NULL;) {
-                pthread_mutex_unlock(&kv->jobs_lock);
-                run_unit(kv, layer, head, worker + 1);
-                pthread_mutex_lock(&kv->jobs_lock);
-                finish_unit(kv, layer);
-        }
-        pthread_mutex_unlock(&kv->jobs_lock);
-}
-
-/* Units left, and whether any are under way. Under jobs_lock. */
-static bool pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_left)
+/* Whether codes are left to be made elsewhere: of heads that a frame was fitted for. */
+static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
 {
         bool some = false;
-        *out_left = 0;
-        for (const dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
-                if (sequence == NULL || layer->sequence == sequence) {
-                        some = true;
-                        *out_left += kv->config.n_kv_heads - layer->next_head;
-                }
+        for (size_t h = 0; h < kv->config.n_kv_heads && kv->fits_only && layer->n_grouped >= DCI_KV_CHUNK; h++)
+                some = some || layer->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
         return some;
 }
 
-void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
+/* Under jobs_lock. */
+static void end_work(const dci_kv *kv, dci_kv_layer *layer)
 {
-        size_t left;
-        pthread_mutex_lock(&kv->jobs_lock);
-        const bool some = pending(kv, sequence, &left);
-        pthread_mutex_unlock(&kv->jobs_lock);
-        if (!some)
-                return;
-        helping h = {kv, sequence};
-        size_t n_workers = dci_workers_for(kv->context, left, SIZE_MAX);
-        n_workers = n_workers < kv->forming.n_areas ? n_workers : kv->forming.n_areas - 1;
-        if (left > 0)
-                dci_parallel(&(dci_region){
-                        .context = kv->context, .n_tasks = n_workers, .n_workers = n_workers, .fn = help, .arg = &h});
-        pthread_mutex_lock(&kv->jobs_lock);
-        while (pending(kv, sequence, &left))
-                pthread_cond_wait(&kv->done, &kv->jobs_lock);
-        pthread_mutex_unlock(&kv->jobs_lock);
-}
-
-void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only)
-{
-        bool running = true;
-        pthread_mutex_lock(&kv->jobs_lock);
-        while (running) {
-                running = false;
-                for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
-                        next = layer->next_job;
-                        if (layer->sequence != sequence || (now_only && !layer->prompt_now))
-                                continue;
-                        layer->next_head = kv->config.n_kv_heads;
-                        if (layer->n_running == 0)
-                                unlink_job(kv, layer);
-                        else
-                                running = true;
-                }
-                if (running)
-                        pthread_cond_wait(&kv->done, &kv->jobs_lock);
-        }
-        pthread_mutex_unlock(&kv->jobs_lock);
-}
-
-void dci_kv_jobs_init(dci_kv *kv)
-{
-        pthread_mutex_init(&kv->jobs_lock, NULL);
-        pthread_mutex_init(&kv->map_lock, NULL);
-        pthread_cond_init(&kv->work, NULL);
-        pthread_cond_init(&kv->done, NULL);
+        layer->n_grouped = dci_kv_groups(kv, layer->number) ? dci_kv_prompt_candidates(kv, layer->n_prompt) : 0;
+        layer->uncoded = leaves_codes(kv, layer);
+        layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
 }
 
 /* Nothing of a layer's work has been done: what is half made must not be taken for made, nor what is made be counted twice. */
-static void begin_again(const dci_kv *kv, dci_kv_layer *layer)
+static void restart(const dci_kv *kv, dci_kv_layer *layer)
 {
-        layer->next_head = layer->n_running = 0;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
                 dci_kv_transform_empty(head->keys, kv->dim_k);
@@ -222,53 +67,7 @@ static void begin_again(const dci_kv *kv, dci_kv_layer *layer)
         }
 }
 
-void dci_kv_jobs_inherit(dci_kv *kv)
-{
-        if (!kv->has_worker || kv->worker_pid == (int64_t)getpid())
-                return;
-        dci_kv_jobs_init(kv);
-        kv->last_job = NULL; /* the worker may have been unlinking a layer */
-        for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
-                next = layer->next_job;
-                kv->last_job = layer;
-                if (layer->prompt != DCI_KV_PROMPT_DONE) {
-                        begin_again(kv, layer);
-                        continue;
-                }
-                drop_observed(kv, layer);
-                unlink_job(kv, layer);
-        }
-        kv->has_worker = false;
-}
-
-void dci_kv_jobs_stop(dci_kv *kv)
-{
-        dci_kv_jobs_inherit(kv);
-        if (!kv->has_worker)
-                return;
-        pthread_mutex_lock(&kv->jobs_lock);
-        kv->stop = true;
-        pthread_cond_signal(&kv->work);
-        pthread_mutex_unlock(&kv->jobs_lock);
-        pthread_join(kv->worker, NULL);
-}
-
-void dci_kv_jobs_destroy(dci_kv *kv)
-{
-        pthread_cond_destroy(&kv->done);
-        pthread_cond_destroy(&kv->work);
-        pthread_mutex_destroy(&kv->map_lock);
-        pthread_mutex_destroy(&kv->jobs_lock);
-}
-
-/* A host that cannot start another thread, and a child of fork, wait instead. */
-static bool have_worker(dci_kv *kv)
-{
-        kv->worker_pid = (int64_t)getpid();
-        if (!kv->has_worker && !kv->config.foreground && kv->worker_pid == kv->context->owner_pid)
-                kv->has_worker = pthread_create(&kv->worker, NULL, work, kv) == 0;
-        return kv->has_worker;
-}
+const dci_kv_prompt_work dci_kv_work_of_prompts = {run_unit, end_work, restart};
 
 /* --- dci_kv_end_prompt ------------------------------------------------------------------------------------------------------ */
 
@@ -296,12 +95,9 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
         if (n_positions > 0 && ld < kv->dim_k)
                 return dci_fail(DCI_ERR_INVALID, "the queries' stride is %zu, expected at least %zu", ld, kv->dim_k);
         /* No more positions than there are tokens, so that the product with the heads is small. */
-        const dci_status span = n_positions == 0
-                                        ? DCI_OK
-                                        : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries,
-                                                            ld, dci_dtype_size(kv->config.query_dtype));
-        if (span != DCI_OK)
-                return span;
+        DCI_TRY(n_positions == 0 ? DCI_OK
+                                 : dci_kv_check_span("queries", n_positions * kv->config.n_query_heads, queries, ld,
+                                                     dci_dtype_size(kv->config.query_dtype)));
         const bool observes = kv->config.select == DCI_KV_SELECT_OBSERVED ||
                               (dci_kv_reorders(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
         if (observes && n_positions == 0 &&
@@ -335,9 +131,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
         /* Behind the queries: what choosing by them takes, for each head. */
         n_bytes = dci_lines(n_bytes) +
                   kv->config.n_kv_heads * dci_kv_observed_bytes(kv, dci_kv_prompt_candidates(kv, layer->n_prompt));
-        const dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&layer->observed);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&layer->observed));
         layer->observed_bytes = n_bytes;
         layer->n_observed = per;
         for (size_t i = 0; i < n_positions * n_heads; i++) {
@@ -385,9 +179,7 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
         dci_kv_clusters *batch;
         if (n == 0)
                 return DCI_OK;
-        const dci_status status = dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch));
         if (dci_kv_reorders(kv))
                 batch->n_static = dci_kv_static_of(kv, layer, n);
         dci_kv_clusters_publish(kv, layer, batch);
@@ -400,27 +192,27 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
         const bool once = kv->config.select == DCI_KV_SELECT_OBSERVED, rings = dci_kv_reorders(kv);
         const bool learned = kv->config.summary == DCI_KV_SUMMARY_LEARNED && n_positions > 0;
-        dci_status status = dci_kv_build_ready(kv);
-        if (status == DCI_OK && (once || learned || rings))
-                status = check_observed(kv, n_positions, queries, ld);
-        if (status == DCI_OK && n_positions > 0 && (once || learned))
-                status = copy_observed(kv, layer, n_positions, queries, ld);
-        if (status == DCI_OK && rings) {
+        DCI_TRY(dci_kv_build_ready(kv));
+        if (once || learned || rings)
+                DCI_TRY(check_observed(kv, n_positions, queries, ld));
+        if (n_positions > 0 && (once || learned))
+                DCI_TRY(copy_observed(kv, layer, n_positions, queries, ld));
+        if (rings) {
                 dci_kv_ring_observe(kv, layer, n_positions, queries, ld);
-                status = dci_kv_static_online(kv, layer, n);
+                DCI_TRY(dci_kv_static_online(kv, layer, n));
         }
-        if (status == DCI_OK && dci_kv_groups(kv, layer->number))
-                status = kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n);
+        if (dci_kv_groups(kv, layer->number))
+                DCI_TRY(kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n));
         const size_t room = dci_kv_max_room(kv);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && n > 0; h++) {
-                status = dci_kv_alloc_transforms(kv, layer, h, learned);
-                if (status == DCI_OK && dci_kv_has_trees(kv))
-                        status = dci_kv_tree_own(kv, &layer->heads[h], n);
-                if (status == DCI_OK && once)
-                        status = dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
-                                             n < room ? n : room, sizeof(int32_t));
+        for (size_t h = 0; h < kv->config.n_kv_heads && n > 0; h++) {
+                DCI_TRY(dci_kv_alloc_transforms(kv, layer, h, learned));
+                if (dci_kv_has_trees(kv))
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], n));
+                if (once)
+                        DCI_TRY(dci_kv_grow(kv, (void **)&layer->heads[h].fixed, &layer->heads[h].fixed_capacity,
+                                            n < room ? n : room, sizeof(int32_t)));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
@@ -440,32 +232,17 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
                 dci_kv_cancel_prompt(kv, layer);
                 return status;
         }
-        const bool background = have_worker(kv);
-        pthread_mutex_lock(&kv->jobs_lock);
-        layer->prompt = DCI_KV_PROMPT_WAITING;
-        layer->prompt_now = true;
-        layer->next_head = layer->n_running = 0;
-        layer->next_job = NULL;
-        if (kv->jobs == NULL)
-                kv->jobs = layer;
-        else
-                kv->last_job->next_job = layer;
-        kv->last_job = layer;
-        pthread_cond_signal(&kv->work);
-        pthread_mutex_unlock(&kv->jobs_lock);
-        if (!background)
-                dci_kv_jobs_wait(kv, layer->sequence);
+        dci_kv_jobs_add(kv, layer);
         return DCI_OK;
 }
 
 dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                                    size_t ld, bool *out_looks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        dci_status status =
+                found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 *out_looks = n_positions > 0 && kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE &&
                              (kv->config.select == DCI_KV_SELECT_OBSERVED ||
@@ -477,11 +254,10 @@ dci_status dci_kv_check_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, s
 dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions, const void *queries,
                              size_t ld)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
+        dci_status status =
+                found == NULL ? DCI_ERR_NOT_FOUND : check_prompt(kv, layer, found, n_positions, queries, ld);
         if (status == DCI_OK)
                 status = end_prompt(kv, &found->layers[layer], n_positions, queries, ld);
         dci_kv_unlock(kv);

@@ -5,67 +5,17 @@
 
 #include <string.h>
 
+#include "kv/chunk.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/transform.h"
 #include "kv/tree/tree.h"
-
-/* Where a sequence is, or would be, among the ascending ids. */
-static size_t place_of(const dci_kv *kv, int64_t id)
-{
-        size_t low = 0, high = kv->n_sequences;
-        while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (kv->sequences[middle]->id < id)
-                        low = middle + 1;
-                else
-                        high = middle;
-        }
-        return low;
-}
-
-dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence)
-{
-        const size_t at = place_of(kv, sequence);
-        if (at < kv->n_sequences && kv->sequences[at]->id == sequence)
-                return kv->sequences[at];
-        dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
-        return NULL;
-}
-
-/* The sequences of a call: known and different. out: n_sequences. */
-static dci_status find_all(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence **out)
-{
-        if (n_sequences > 0 && sequences == NULL)
-                return dci_fail(DCI_ERR_INVALID, "sequences is NULL");
-        kv->mark++;
-        for (size_t i = 0; i < n_sequences; i++) {
-                dci_kv_sequence *sequence = dci_kv_find(kv, sequences[i]);
-                if (sequence == NULL)
-                        return DCI_ERR_NOT_FOUND;
-                if (sequence->mark == kv->mark)
-                        return dci_fail(DCI_ERR_INVALID, "sequence %lld comes twice in one call",
-                                        (long long)sequences[i]);
-                sequence->mark = kv->mark;
-                out[i] = sequence;
-        }
-        return DCI_OK;
-}
-
-dci_status dci_kv_begin_call(dci_kv *kv, size_t n_sequences, const int64_t *sequences, dci_kv_sequence ***out)
-{
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        /* An unknown or repeated one is named; more than there are cannot all be different. */
-        const size_t n = n_sequences < kv->n_sequences ? n_sequences : kv->n_sequences;
-        *out = kv->found;
-        status = find_all(kv, n, sequences, kv->found);
-        if (status == DCI_OK && n < n_sequences)
-                status = dci_fail(n == 0 ? DCI_ERR_NOT_FOUND : DCI_ERR_INVALID,
-                                  "%zu sequences are named in one call, but there are %zu", n_sequences,
-                                  kv->n_sequences);
-        if (status != DCI_OK)
-                dci_kv_unlock(kv);
-        return status;
-}
+#include "kv/worker.h"
 
 static size_t layers_bytes(const dci_kv *kv)
 {
@@ -80,9 +30,7 @@ static dci_status more_sequences(dci_kv *kv)
                 return DCI_OK;
         const size_t n = before == 0 ? 4 : 2 * before;
         dci_kv_sequence **larger;
-        const dci_status status = dci_kv_alloc(kv, n * size, (void **)&larger);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n * size, (void **)&larger));
         if (before > 0)
                 memcpy(larger, kv->sequences, kv->n_sequences * sizeof(void *));
         dci_kv_free(kv, kv->sequences, before * size);
@@ -99,13 +47,10 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
         if (kv->n_sequences == DCI_KV_MAX_SEQUENCES)
                 return dci_fail(DCI_ERR_LIMIT, "there are %zu sequences already, the most there can be",
                                 DCI_KV_MAX_SEQUENCES);
-        dci_status status = more_sequences(kv);
-        if (status == DCI_OK)
-                status = dci_kv_alloc(kv, sizeof *sequence, (void **)&sequence);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(more_sequences(kv));
+        DCI_TRY(dci_kv_alloc(kv, sizeof *sequence, (void **)&sequence));
         *sequence = (dci_kv_sequence){.id = kv->next_id, .resident = kv->config.resident_bytes > 0};
-        status = dci_kv_alloc(kv, layers_bytes(kv), (void **)&sequence->layers);
+        dci_status status = dci_kv_alloc(kv, layers_bytes(kv), (void **)&sequence->layers);
         if (status != DCI_OK) {
                 dci_kv_free(kv, sequence, sizeof *sequence);
                 return status;
@@ -150,7 +95,7 @@ static void free_layer(dci_kv *kv, dci_kv_layer *layer)
 
 void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
 {
-        const size_t at = place_of(kv, sequence->id);
+        const size_t at = dci_kv_place_of(kv, sequence->id);
         dci_kv_jobs_cancel(kv, sequence, false);
         for (size_t i = 0; i < kv->config.n_layers; i++)
                 free_layer(kv, &sequence->layers[i]);
@@ -171,25 +116,6 @@ void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_token
                 dci_kv_pool_release(kv, sequence->table[--sequence->n_table]);
 }
 
-void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, size_t n, const void **keys,
-                    const void **values)
-{
-        const size_t per_page = kv->config.page_tokens;
-        const int32_t *table = layer->sequence->table;
-        for (size_t i = 0; i < n;) {
-                const size_t at = first + i, slot = at % per_page;
-                const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);
-                const size_t left = n - i, here = per_page - slot < left ? per_page - slot : left;
-                for (size_t j = 0; j < here; j++) {
-                        if (keys != NULL)
-                                keys[i + j] = page.keys + (slot + j) * page.key_step;
-                        if (values != NULL)
-                                values[i + j] = page.values + (slot + j) * page.value_step;
-                }
-                i += here;
-        }
-}
-
 /* --- public ----------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
@@ -197,10 +123,8 @@ dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
         dci_kv_sequence *sequence = NULL;
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_new_sequence(kv, &sequence);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_new_sequence(kv, &sequence);
         if (status == DCI_OK && sequence != NULL)
                 *out_sequence = sequence->id;
         dci_kv_unlock(kv);
@@ -209,11 +133,9 @@ dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
 
 dci_status dci_kv_close(dci_kv *kv, int64_t sequence)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
         if (status == DCI_OK)
                 dci_kv_free_sequence(kv, found);
         dci_kv_unlock(kv);
@@ -267,11 +189,10 @@ size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, 
 static dci_status own_trees(dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         const size_t n_left = dci_kv_grouped_within(kv, layer, n);
-        dci_status status = DCI_OK;
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL && layer->heads[h].tree->n > n_left)
-                        status = dci_kv_tree_own(kv, &layer->heads[h], n_left);
-        return status;
+                        DCI_TRY(dci_kv_tree_own(kv, &layer->heads[h], n_left));
+        return DCI_OK;
 }
 
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
@@ -295,11 +216,9 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 
 dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
         if (status == DCI_OK) {
                 dci_kv_jobs_wait(kv, found);
                 for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
@@ -392,11 +311,9 @@ static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, 
                                 "a fork at %zu tokens cuts through a block of %zu, which the caller's blocks cannot be "
                                 "copied from: fork at whole blocks",
                                 n, per_page);
-        dci_status status = dci_kv_grow(kv, (void **)&to->table, &to->table_capacity, n_blocks, sizeof *to->table);
-        if (status == DCI_OK && n_blocks > whole)
-                status = dci_kv_pool_ready(kv, 1);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_grow(kv, (void **)&to->table, &to->table_capacity, n_blocks, sizeof *to->table));
+        if (n_blocks > whole)
+                DCI_TRY(dci_kv_pool_ready(kv, 1));
         for (size_t b = 0; b < whole; b++) {
                 dci_kv_pool_retain(kv, from->table[b]);
                 to->table[to->n_table++] = from->table[b];
@@ -443,11 +360,9 @@ dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *o
 {
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *from = dci_kv_find(kv, sequence);
-        status = from == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, from, n_tokens);
+        dci_status status = from == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, from, n_tokens);
         if (status == DCI_OK)
                 status = fork_sequence(kv, from, n_tokens, out_sequence);
         dci_kv_unlock(kv);
@@ -456,11 +371,9 @@ dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *o
 
 dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size_t n, int32_t *out_blocks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : DCI_OK;
         if (status == DCI_OK && (first > found->n_table || n > found->n_table - first))
                 status = dci_fail(DCI_ERR_INVALID, "sequence %lld has %zu blocks, not %zu", (long long)sequence,
                                   found->n_table, first + n);
@@ -490,11 +403,9 @@ static dci_status check_read(const dci_kv *kv, size_t layer, const dci_kv_sequen
 dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t first, size_t n,
                        void *out_keys, void *out_values)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_read(kv, layer, found, kv_head, first, n);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : check_read(kv, layer, found, kv_head, first, n);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 const void *key, *value;
                 dci_kv_rows_of(kv, &found->layers[layer], kv_head, first + i, 1, &key, &value);

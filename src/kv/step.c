@@ -6,7 +6,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/maintain.h"
+#include "kv/memory.h"
+#include "kv/plan_scratch.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/step.h"
 
 static dci_status grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
 {
@@ -95,59 +104,38 @@ static void close_step(dci_kv_sequence *sequence)
         sequence->leaves = false;
 }
 
-/* The groups that are due form when recent tokens would take more than half of the budget; otherwise dci_kv_maintain has time. Listed
- * groups would come out otherwise for another step, so only tokens that are there count. */
-bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
-{
-        for (size_t l = 0; l < kv->config.n_layers; l++) {
-                const dci_kv_layer *layer = &sequence->layers[l];
-                if (!dci_kv_groups(kv, l) || layer->prompt == DCI_KV_PROMPT_OPEN || kv->config.frozen_prompt)
-                        continue;
-                const size_t n_grouped = dci_kv_will_group(kv, layer);
-                const bool cut_evenly = kv->listed && !dci_kv_reorders(kv);
-                if (sequence->n + (cut_evenly ? 0 : n) > kv->config.sink + n_grouped + kv->config.budget / 2 &&
-                    dci_kv_may_group(kv, sequence->n) > n_grouped)
-                        return true;
-        }
-        return false;
-}
-
 static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **found, const size_t *n_tokens)
 {
         size_t blocks = 0, longest = 0, n_late = 0, tables = 0;
         for (size_t i = 0; i < n_sequences; i++) {
-                const dci_status status = check_reserve(kv, found[i], wanted(n_tokens, i), &blocks);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(check_reserve(kv, found[i], wanted(n_tokens, i), &blocks));
                 const size_t after = found[i]->n + wanted(n_tokens, i);
                 longest = after > longest ? after : longest;
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
-        dci_status status = dci_kv_check_room(
-                kv, dci_kv_pool_bytes(kv, blocks) + (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables);
-        if (status == DCI_OK && !kv->elsewhere)
-                status = dci_kv_plans_ready(kv, longest);
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                status = grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i)));
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                status = dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i));
-        if (status == DCI_OK && blocks > 0)
-                status = dci_kv_pool_ready(kv, blocks);
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
+                                              (kv->elsewhere ? 0 : dci_kv_plans_bytes(kv, longest)) + tables));
+        if (!kv->elsewhere)
+                DCI_TRY(dci_kv_plans_ready(kv, longest));
+        for (size_t i = 0; i < n_sequences; i++)
+                DCI_TRY(grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i))));
+        for (size_t i = 0; i < n_sequences; i++)
+                DCI_TRY(dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i)));
+        if (blocks > 0)
+                DCI_TRY(dci_kv_pool_ready(kv, blocks));
         /* Last, since groups that are formed stay. */
-        for (size_t i = 0; i < n_sequences && status == DCI_OK && !kv->elsewhere; i++)
+        for (size_t i = 0; i < n_sequences && !kv->elsewhere; i++)
                 if (dci_kv_pending(kv, found[i], wanted(n_tokens, i)))
                         kv->late[n_late++] = found[i];
-        return status == DCI_OK && n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : status;
+        return n_late > 0 ? dci_kv_build_pending(kv, n_late, kv->late, true) : DCI_OK;
 }
 
 dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = prepare(kv, n_sequences, found, n_tokens);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = prepare(kv, n_sequences, found, n_tokens);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_sequence *sequence = found[i];
                 const size_t n = wanted(n_tokens, i);
@@ -210,11 +198,9 @@ static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, c
 
 dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
         dci_kv_unlock(kv);
         return status;
 }
@@ -314,9 +300,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->config.n_layers);
         if (rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        const dci_status status = dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows));
         *out_tokens = 0;
         for (size_t i = 0; i < n_sequences; i++) {
                 const dci_kv_sequence *sequence = found[i];
@@ -336,9 +320,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 *out_tokens += n;
         }
         for (size_t i = 0; i < n_sequences && rows->keys != NULL && kv->pool.lent; i++) {
-                const dci_status shared = check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i));
-                if (shared != DCI_OK)
-                        return shared;
+                DCI_TRY(check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i)));
         }
         if (*out_tokens > 0 && (rows->keys == NULL) != (rows->values == NULL))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", rows->keys == NULL ? "keys" : "values");
@@ -423,10 +405,8 @@ dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int
                          const dci_kv_rows *rows)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = append(kv, layer, n_sequences, found, n_tokens, rows);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = append(kv, layer, n_sequences, found, n_tokens, rows);
         dci_kv_unlock(kv);
         return status;
 }
@@ -436,10 +416,8 @@ dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, con
 {
         dci_kv_sequence **found;
         size_t tokens = 0;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_append(kv, layer, n_sequences, found, n_tokens, rows, &tokens);
         if (status == DCI_OK)
                 status = check_rows_strides(kv, tokens, rows);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
@@ -469,10 +447,8 @@ static dci_status check_end(const dci_kv *kv, size_t n_sequences, dci_kv_sequenc
 dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_end(kv, n_sequences, found, true);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_end(kv, n_sequences, found, true);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 found[i]->n += found[i]->n_reserved;
                 close_step(found[i]);
@@ -486,10 +462,8 @@ dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequen
 dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         dci_kv_sequence **found;
-        dci_status status = dci_kv_begin_call(kv, n_sequences, sequences, &found);
-        if (status != DCI_OK)
-                return status;
-        status = check_end(kv, n_sequences, found, false);
+        DCI_TRY(dci_kv_begin_call(kv, n_sequences, sequences, &found));
+        dci_status status = check_end(kv, n_sequences, found, false);
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_jobs_cancel(kv, found[i], true);
                 for (size_t l = 0; l < kv->config.n_layers; l++) {

@@ -1,151 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Groups: chunks that hold summaries, frames that make codes, and filling both. */
+/* Summaries and tails of candidates, and the transforms that their codes are made with. */
 #include "core/internal.h"
 
 #include <string.h>
 
+#include "core/arena.h"
+#include "kv/chunk.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/stages/select.h"
+#include "kv/stages/summary_codes.h"
+#include "kv/summaries.h"
 #include "kv/tree/tree.h"
-
-size_t dci_kv_may_group(const dci_kv *kv, size_t n)
-{
-        const dci_kv_config *config = &kv->config;
-        const size_t young = config->sink + config->rollback;
-        return n > young ? (n - young) / dci_kv_unit(kv) * dci_kv_unit(kv) : 0;
-}
-
-bool dci_kv_groups(const dci_kv *kv, size_t layer)
-{
-        /* A layer that uses another one's lists ranks nothing. */
-        const bool borrows = dci_kv_anchor_of(kv, layer) != layer;
-        return kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE && (borrows ? dci_kv_tailed(kv) : dci_kv_summarised(kv));
-}
-
-/* --- chunks ----------------------------------------------------------------------------------------------------------- */
-
-static dci_status take_chunk(dci_kv *kv, const dci_kv_chunk *like, dci_kv_chunk **out)
-{
-        dci_kv_chunk *chunk;
-        const dci_status status = dci_kv_alloc(kv, kv->chunk_bytes, (void **)&chunk);
-        if (status != DCI_OK)
-                return status;
-        const size_t head = dci_lines(sizeof *chunk);
-        /* A new one is cleared by those who form its beginning, head by head: fresh memory costs as much as codes. */
-        if (like != NULL)
-                memcpy((unsigned char *)chunk + head, (const unsigned char *)like + head, kv->chunk_bytes - head);
-        atomic_init(&chunk->refs, 1);
-        atomic_fetch_add(&kv->chunk_total, kv->chunk_bytes);
-        *out = chunk;
-        return DCI_OK;
-}
-
-static void drop_chunk(dci_kv *kv, dci_kv_chunk *chunk)
-{
-        if (atomic_fetch_sub(&chunk->refs, 1) != 1)
-                return;
-        atomic_fetch_sub(&kv->chunk_total, kv->chunk_bytes);
-        dci_kv_free(kv, chunk, kv->chunk_bytes);
-}
-
-void dci_kv_release_chunks(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
-{
-        while (layer->n_chunks > n_left)
-                drop_chunk(kv, layer->chunks[--layer->n_chunks]);
-}
-
-dci_status dci_kv_make_chunks_exclusive(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n)
-{
-        const size_t n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK, before = layer->n_chunks;
-        dci_status status =
-                dci_kv_grow(kv, (void **)&layer->chunks, &layer->chunk_capacity, n_chunks, sizeof(dci_kv_chunk *));
-        for (size_t c = first / DCI_KV_CHUNK; c < n_chunks && status == DCI_OK; c++) {
-                dci_kv_chunk *own;
-                if (c < before && atomic_load(&layer->chunks[c]->refs) == 1)
-                        continue;
-                status = take_chunk(kv, c < before ? layer->chunks[c] : NULL, &own);
-                if (status != DCI_OK)
-                        break;
-                if (c < before)
-                        drop_chunk(kv, layer->chunks[c]);
-                else
-                        layer->n_chunks = c + 1;
-                layer->chunks[c] = own;
-        }
-        if (status != DCI_OK)
-                dci_kv_release_chunks(kv, layer, before);
-        return status;
-}
-
-unsigned char *dci_kv_chunk_head(const dci_kv *kv, const dci_kv_layer *layer, size_t chunk, size_t head)
-{
-        return (unsigned char *)layer->chunks[chunk] + dci_lines(sizeof(dci_kv_chunk)) +
-               head * (kv->summary_bytes + kv->tail_bytes);
-}
-
-/* --- frames ----------------------------------------------------------------------------------------------------------- */
-
-static size_t frame_bytes(int32_t kind, size_t dim)
-{
-        size_t n_bytes = dci_lines(sizeof(dci_kv_transform)) + dci_coder_bytes(kind, dim);
-        if (kind == DCI_CODER_LEARNED)
-                n_bytes += dci_moments_kept_bytes(dim);
-        return n_bytes;
-}
-
-dci_status dci_kv_transform_alloc(dci_kv *kv, int32_t kind, size_t dim, dci_kv_transform **out)
-{
-        dci_kv_transform *frame;
-        const dci_status status = dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame);
-        if (status != DCI_OK)
-                return status;
-        memset(frame, 0, sizeof *frame);
-        atomic_init(&frame->refs, 1);
-        frame->n_bytes = frame_bytes(kind, dim);
-        frame->coder.kind = kind;
-        frame->distortion = -1.0;
-        *out = frame;
-        return DCI_OK;
-}
-
-void dci_kv_transform_empty(dci_kv_transform *frame, size_t dim)
-{
-        if (frame == NULL)
-                return;
-        /* The kind that was asked for, since a transform that cannot be learned is made a random one in the same memory. */
-        const bool learned = frame->n_bytes == frame_bytes(DCI_CODER_LEARNED, dim);
-        frame->coder.kind = learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED;
-        frame->coder.dim = 0;
-        frame->distortion = -1.0;
-        frame->n_queries = 0;
-}
-
-void *dci_kv_transform_memory(dci_kv_transform *frame)
-{
-        return (unsigned char *)frame + dci_lines(sizeof *frame);
-}
-
-void *dci_kv_transform_moments(dci_kv_transform *frame, size_t dim)
-{
-        return (unsigned char *)dci_kv_transform_memory(frame) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
-}
-
-void dci_kv_transform_release(dci_kv *kv, dci_kv_transform *frame)
-{
-        if (frame != NULL && atomic_fetch_sub(&frame->refs, 1) == 1)
-                dci_kv_free(kv, frame, frame->n_bytes);
-}
-
-dci_status dci_kv_alloc_transforms(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)
-{
-        dci_kv_head *h = &layer->heads[head];
-        dci_status status = DCI_OK;
-        const int32_t kind = kv->stages->summary.frame;
-        if (kind != 0 && h->keys == NULL)
-                status = dci_kv_transform_alloc(kv, learned ? kind : DCI_CODER_ROTATED, kv->dim_k, &h->keys);
-        if (status == DCI_OK && kv->stages->tail.values && h->values == NULL)
-                status = dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &h->values);
-        return status;
-}
+#include "kv/worker.h"
+#include "sketch/fit.h"
 
 /* --- forming ---------------------------------------------------------------------------------------------------------- */
 
@@ -162,53 +32,37 @@ static size_t most(size_t a, size_t b)
         return a > b ? a : b;
 }
 
-static size_t stage_bytes(const dci_kv *kv)
+static size_t lay_out(const dci_kv *kv, forming *f, void *memory)
 {
         const dci_kv_stages *stages = kv->stages;
         const size_t summary = stages->summary.put_bytes != NULL ? stages->summary.put_bytes(kv) : 0;
         const size_t tail = stages->tail.put_bytes != NULL ? stages->tail.put_bytes(kv) : 0;
-        return dci_lines(most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)));
-}
-
-static size_t fit_bytes(const dci_kv *kv)
-{
-        return kv->config.summary != DCI_KV_SUMMARY_LEARNED
-                       ? 0
-                       : 2 * dci_lines(dci_moments_bytes(kv->dim_k)) + dci_lines(dci_fit_scratch_bytes(kv->dim_k));
-}
-
-static size_t area_bytes(const dci_kv *kv)
-{
-        return 4 * dci_lines(DCI_KV_TILE * sizeof(void *)) + dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float)) +
-               dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float)) +
-               dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float))) + stage_bytes(kv) +
-               fit_bytes(kv);
+        const size_t pointers = DCI_KV_TILE * sizeof(void *), fits = kv->config.summary == DCI_KV_SUMMARY_LEARNED;
+        const dci_arena_part parts[] = {{pointers, &f->keys},
+                                        {pointers, &f->values},
+                                        {pointers, &f->next_keys},
+                                        {pointers, &f->next_values},
+                                        {DCI_KV_TILE * kv->dim_k * sizeof(float), &f->wide_keys},
+                                        {DCI_KV_TILE * kv->dim_v * sizeof(float), &f->wide_values},
+                                        {most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)), &f->sum},
+                                        {most(most(summary, tail), dci_kv_tree_scratch_bytes(kv)), &f->stage},
+                                        {fits * dci_moments_bytes(kv->dim_k), &f->moments},
+                                        {fits * dci_moments_bytes(kv->dim_k), &f->query_moments},
+                                        {fits * dci_fit_scratch_bytes(kv->dim_k), &f->fit}};
+        return DCI_ARENA(parts, memory);
 }
 
 static forming parts_of(const dci_kv *kv, void *scratch)
 {
-        unsigned char *at = scratch;
         forming f;
-        f.keys = scratch;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.values = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.next_keys = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.next_values = (const void **)(void *)at;
-        at += dci_lines(DCI_KV_TILE * sizeof(void *));
-        f.wide_keys = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * kv->dim_k * sizeof(float));
-        f.wide_values = (float *)(void *)at;
-        at += dci_lines(DCI_KV_TILE * kv->dim_v * sizeof(float));
-        f.sum = (double *)(void *)at;
-        at += dci_lines(most(kv->dim_k, kv->dim_v) * (sizeof(double) + sizeof(float)));
-        f.stage = at;
-        at += stage_bytes(kv);
-        f.moments = at;
-        f.query_moments = f.moments + dci_lines(dci_moments_bytes(kv->dim_k));
-        f.fit = f.query_moments + dci_lines(dci_moments_bytes(kv->dim_k));
+        lay_out(kv, &f, scratch);
         return f;
+}
+
+size_t dci_kv_build_bytes(const dci_kv *kv)
+{
+        forming f;
+        return lay_out(kv, &f, NULL);
 }
 
 dci_status dci_kv_build_ready(dci_kv *kv)
@@ -216,7 +70,7 @@ dci_status dci_kv_build_ready(dci_kv *kv)
         if (kv->forming.memory != NULL)
                 return DCI_OK;
         const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
-        const size_t bytes = dci_lines(area_bytes(kv));
+        const size_t bytes = dci_kv_build_bytes(kv);
         void *memory;
         const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
         if (status == DCI_OK)
@@ -475,11 +329,6 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
                                (summary ? kv->summary_bytes : 0) + (tail ? kv->tail_bytes : 0));
                 put_tile(&w, h, summary, tail, memory);
         }
-}
-
-size_t dci_kv_build_bytes(const dci_kv *kv)
-{
-        return dci_lines(area_bytes(kv));
 }
 
 void dci_kv_rebuild_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,

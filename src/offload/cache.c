@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A KV cache on a device: its config, its life, and what is known of it. */
+/* A KV cache on a device: its config, its life, and its numbers. */
 #include "core/internal.h"
 
 #include <string.h>
 
+#include "core/arena.h"
+#include "kv/config.h"
 #include "kv/stages/stages.h"
+#include "offload/clusters.h"
+#include "offload/fetch_baselines.h"
+#include "offload/layout.h"
+#include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
+#include "offload/planner.h"
+#include "offload/pool.h"
+#include "offload/prompt.h"
+#include "offload/prompt_kmeans.h"
+#include "offload/resident.h"
+#include "offload/schedule.h"
+#include "offload/tail.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)
 #define MIN_PIECE ((size_t)64 << 20)
@@ -39,7 +52,7 @@ static dci_status check_range(const char *name, size_t value, size_t least, size
         return DCI_OK;
 }
 
-/* Shapes that kernels are built for. */
+/* Checks the shapes that kernels are built for. */
 static dci_status check_shape(const dci_kv_config *c)
 {
         const size_t group = c->n_query_heads / c->n_kv_heads;
@@ -70,7 +83,7 @@ static size_t power_of_two(size_t n)
         return out;
 }
 
-/* Pages of groups begin behind the sink, so what is fetched at once is what divides both. */
+/* Pages begin after the sink, so a unit of fetching must divide both. */
 static int32_t unit_shift(const dci_kv_config *c)
 {
         int32_t shift = 0;
@@ -81,7 +94,7 @@ static int32_t unit_shift(const dci_kv_config *c)
         return shift;
 }
 
-/* The default of piece_bytes, as the header has it. */
+/* The default of piece_bytes, as the header documents it. */
 static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *config)
 {
         size_t n_bytes = c->n_layers * LAYER_OF_PIECE, need;
@@ -94,7 +107,7 @@ static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *confi
         return c->max_bytes > 0 && c->max_bytes / 4 < n_bytes ? c->max_bytes / 4 + 1 : n_bytes;
 }
 
-/* AUTO becomes what can be done. */
+/* Checks the planner, and replaces AUTO by what is supported. */
 static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *config)
 {
         if (config->planner < DCI_GPU_PLAN_AUTO || config->planner > DCI_GPU_PLAN_DEVICE)
@@ -161,9 +174,9 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
         return DCI_OK;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------------- */
+/* --- creation and destruction -------------------------------------------------------------------------------------- */
 
-static void set_up(dci_gpu_kv *kv)
+static void set_sizes(dci_gpu_kv *kv)
 {
         const dci_kv_config *c = &kv->shape;
         kv->dim = c->dim_k;
@@ -184,7 +197,7 @@ static void set_up(dci_gpu_kv *kv)
                                kv->config.gather == DCI_GPU_GATHER_COPIES;
 }
 
-/* Which layers attend to everything; after host is there. */
+/* Notes which layers attend to everything. The host exists. */
 static void set_layers(dci_gpu_kv *kv)
 {
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
@@ -197,10 +210,11 @@ static void set_layers(dci_gpu_kv *kv)
 
 enum { ALONE = 5, N_EVENTS = ALONE + DCI_GPU_KV_RECORDS + DCI_GPU_KV_STAGING };
 
-/* Where all events of the object lie, but for those of its layers. */
+/* Lists the events of the object, but for those of its layers. */
 static void find_events(dci_gpu_kv *kv, void **out[N_EVENTS])
 {
-        void **const alone[ALONE] = {&kv->main_event, &kv->side_event, &kv->step_event, &kv->query_event, &kv->fetched};
+        void **const alone[ALONE] = {&kv->main_event, &kv->side_event, &kv->step_event, &kv->query_event,
+                                     &kv->baselines->fetched};
         memcpy(out, alone, sizeof alone);
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
                 out[ALONE + i] = &kv->record_events[i];
@@ -208,19 +222,19 @@ static void find_events(dci_gpu_kv *kv, void **out[N_EVENTS])
                 out[ALONE + DCI_GPU_KV_RECORDS + i] = &kv->staging_events[i];
 }
 
-static dci_status take_events(dci_gpu_kv *kv)
+static dci_status create_events(dci_gpu_kv *kv)
 {
         void **events[N_EVENTS];
         find_events(kv, events);
-        dci_status status = kv->ops->stream_create(kv->gpu, &kv->side);
-        for (size_t i = 0; i < N_EVENTS && status == DCI_OK; i++)
-                status = kv->ops->event_create(kv->gpu, false, events[i]);
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
-                status = kv->ops->event_create(kv->gpu, false, &kv->layers[l].arrived);
-        return status;
+        DCI_TRY(kv->ops->stream_create(kv->gpu, &kv->side));
+        for (size_t i = 0; i < N_EVENTS; i++)
+                DCI_TRY(kv->ops->event_create(kv->gpu, false, events[i]));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                DCI_TRY(kv->ops->event_create(kv->gpu, false, &kv->layers[l].arrived));
+        return DCI_OK;
 }
 
-static void give_events(dci_gpu_kv *kv)
+static void destroy_events(dci_gpu_kv *kv)
 {
         void **events[N_EVENTS];
         find_events(kv, events);
@@ -234,11 +248,51 @@ static void give_events(dci_gpu_kv *kv)
                 kv->ops->stream_destroy(kv->gpu, kv->side);
 }
 
-/* One object with its layers, rows and places behind it. */
-static size_t object_bytes(size_t n_layers, size_t n_rows)
+/* The object and its parts are one allocation, which layers, rows and hints follow. */
+typedef struct whole {
+        dci_gpu_kv kv;
+        dci_gpu_kv_pool pool;
+        dci_gpu_kv_resident resident;
+        dci_gpu_kv_store summaries, ids;
+        dci_gpu_kv_schedule schedule;
+        dci_gpu_kv_cluster_lists clusters;
+        dci_gpu_kv_prompt_kmeans prompt_kmeans;
+        dci_gpu_kv_learned learned;
+        dci_gpu_kv_tail tail;
+        dci_gpu_kv_baselines baselines;
+        dci_gpu_kv_prompts prompts;
+} whole;
+
+static size_t lay_out(const dci_kv_config *shape, const dci_gpu_kv_config *config, void *memory)
 {
-        return dci_lines(sizeof(dci_gpu_kv)) + dci_lines(n_layers * sizeof(dci_gpu_kv_layer)) +
-               dci_lines(n_rows * sizeof(dci_gpu_kv_row)) + power_of_two(n_rows) * sizeof(uint16_t);
+        whole *w = NULL;
+        dci_gpu_kv_layer *layers;
+        dci_gpu_kv_row *rows;
+        uint16_t *hints;
+        const dci_arena_part parts[] = {{sizeof *w, &w},
+                                        {shape->n_layers * sizeof *layers, &layers},
+                                        {config->max_sequences * sizeof *rows, &rows},
+                                        {power_of_two(config->max_sequences) * sizeof *hints, &hints}};
+        const size_t n_bytes = DCI_ARENA(parts, memory);
+        if (memory != NULL)
+                w->kv = (dci_gpu_kv){.layers = layers,
+                                     .rows = rows,
+                                     .row_hints = hints,
+                                     .n_row_hints = power_of_two(config->max_sequences),
+                                     .shape = *shape,
+                                     .config = *config,
+                                     .pool = &w->pool,
+                                     .resident = &w->resident,
+                                     .summaries = &w->summaries,
+                                     .ids = &w->ids,
+                                     .schedule = &w->schedule,
+                                     .clusters = &w->clusters,
+                                     .prompt_kmeans = &w->prompt_kmeans,
+                                     .learned = &w->learned,
+                                     .tail = &w->tail,
+                                     .baselines = &w->baselines,
+                                     .prompts = &w->prompts};
+        return n_bytes;
 }
 
 static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
@@ -259,11 +313,11 @@ static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
         return kv->ops->fits(kv->gpu, &needs);
 }
 
-/* A launch that the device refuses in the middle of a step cannot be taken back: so what it will be asked for is known before anything is taken of
- * it. may_leave: the host plans if the device has no kernel for that alone. */
-static dci_status settle_planner(dci_gpu_kv *kv, bool may_leave)
+/* A launch that fails in the middle of a step cannot be undone, so the device is asked for all launches before anything
+ * is allocated. may_fall_back: the host plans if only the planner's kernels are missing. */
+static dci_status select_planner(dci_gpu_kv *kv, bool may_fall_back)
 {
-        if (kv->config.planner == DCI_GPU_PLAN_DEVICE && may_leave) {
+        if (kv->config.planner == DCI_GPU_PLAN_DEVICE && may_fall_back) {
                 dci_may_fail(true);
                 if (check_fits(kv, true) != DCI_OK)
                         kv->config.planner = DCI_GPU_PLAN_HOST;
@@ -272,19 +326,16 @@ static dci_status settle_planner(dci_gpu_kv *kv, bool may_leave)
         return check_fits(kv, kv->config.planner == DCI_GPU_PLAN_DEVICE);
 }
 
-static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_leave)
+static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_fall_back)
 {
         dci_kv_config host = *config;
         host.hook = dci_gpu_kv_hook(kv);
         host.piece_bytes = kv->config.piece_bytes;
-        dci_status status = dci_kv_create(kv->gpu->context, &host, &kv->host);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_create(kv->gpu->context, &host, &kv->host));
         set_layers(kv);
-        status = settle_planner(kv, may_leave);
-        if (status == DCI_OK)
-                status = take_events(kv);
-        return status == DCI_OK ? dci_gpu_kv_alloc_all(kv) : status;
+        DCI_TRY(select_planner(kv, may_fall_back));
+        DCI_TRY(create_events(kv));
+        return dci_gpu_kv_alloc_all(kv);
 }
 
 dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
@@ -295,32 +346,22 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
         dci_kv_stages stages;
         if (gpu == NULL || out_kv == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_kv");
-        dci_status status = dci_kv_check_config(kv, &shape, &stages);
-        if (status == DCI_OK)
-                status = check_shape(&shape);
-        if (status == DCI_OK)
-                status = check_config(config, &shape, &checked);
-        if (status != DCI_OK)
-                return status;
-        dci_gpu_kv *made = dci_calloc(gpu->context, object_bytes(shape.n_layers, checked.max_sequences), 1);
+        DCI_TRY(dci_kv_check_config(kv, &shape, &stages));
+        DCI_TRY(check_shape(&shape));
+        DCI_TRY(check_config(config, &shape, &checked));
+        const size_t n_bytes = lay_out(&shape, &checked, NULL);
+        dci_gpu_kv *made = dci_calloc(gpu->context, n_bytes, 1);
         if (made == NULL)
                 return DCI_ERR_MEMORY;
-        unsigned char *behind = (unsigned char *)made + dci_lines(sizeof *made);
-        made->layers = (dci_gpu_kv_layer *)(void *)behind;
-        behind += dci_lines(shape.n_layers * sizeof *made->layers);
-        made->rows = (dci_gpu_kv_row *)(void *)behind;
-        made->places = (uint16_t *)(void *)(behind + dci_lines(checked.max_sequences * sizeof *made->rows));
-        made->n_places = power_of_two(checked.max_sequences);
+        lay_out(&shape, &checked, made);
         made->gpu = gpu;
         made->ops = gpu->ops;
-        made->shape = shape;
-        made->config = checked;
         for (size_t r = 0; r < checked.max_sequences; r++)
                 made->rows[r].id = -1;
         dci_gpu_retain(gpu);
         pthread_mutex_init(&made->lock, NULL);
-        set_up(made);
-        status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
+        set_sizes(made);
+        const dci_status status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
         if (status == DCI_OK)
                 *out_kv = made;
         else
@@ -334,18 +375,18 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
                 return;
         dci_gpu *gpu = kv->gpu;
         dci_context *context = gpu->context;
-        /* A failure, and its sentence, are nobody's concern any more. */
+        /* A failure no longer matters, nor does its sentence. */
         dci_may_fail(true);
         if (kv->step_event != NULL)
                 (void)dci_gpu_kv_drain(kv);
         dci_may_fail(false);
-        give_events(kv);
-        dci_gpu_kv_free_chunks(kv);
+        destroy_events(kv);
+        dci_gpu_kv_prompts_destroy(kv);
         dci_kv_destroy(kv->host);
         dci_gpu_kv_free_all(kv);
         pthread_mutex_destroy(&kv->lock);
         dci_context_retain(context);
-        dci_free(context, kv, object_bytes(kv->shape.n_layers, kv->config.max_sequences), 1);
+        dci_free(context, kv, lay_out(&kv->shape, &kv->config, NULL), 1);
         dci_gpu_destroy(gpu);
         dci_context_destroy(context);
 }
@@ -353,105 +394,6 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
 dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv)
 {
         return kv == NULL ? NULL : kv->host;
-}
-
-/* --- what calls share --------------------------------------------------------------------------------------------------------- */
-
-dci_status dci_gpu_kv_lock(dci_gpu_kv *kv)
-{
-        if (kv == NULL)
-                return dci_fail(DCI_ERR_INVALID, "kv is NULL");
-        if (dci_is_busy(kv->host))
-                return dci_fail(DCI_ERR_BUSY, "called from inside a callback of the same object");
-        pthread_mutex_lock(&kv->lock);
-        if (!kv->broken)
-                return DCI_OK;
-        dci_fail(DCI_ERR_DEVICE, "the device has failed, this KV cache can only be destroyed: %s", kv->sentence);
-        pthread_mutex_unlock(&kv->lock);
-        return DCI_ERR_DEVICE;
-}
-
-dci_status dci_gpu_kv_unlock(dci_gpu_kv *kv, dci_status status)
-{
-        pthread_mutex_unlock(&kv->lock);
-        return status;
-}
-
-void dci_gpu_kv_keep_sentence(char *out, size_t n_bytes)
-{
-        const char *sentence = dci_last_error();
-        const size_t n = strlen(sentence) < n_bytes - 1 ? strlen(sentence) : n_bytes - 1;
-        memcpy(out, sentence, n);
-        out[n] = 0;
-}
-
-dci_status dci_gpu_kv_check_device(dci_gpu_kv *kv, dci_status status)
-{
-        if (status == DCI_OK || kv->broken)
-                return status;
-        kv->broken = true;
-        dci_gpu_kv_keep_sentence(kv->sentence, sizeof kv->sentence);
-        return status;
-}
-
-dci_status dci_gpu_kv_check_host(dci_gpu_kv *kv, dci_status status)
-{
-        const dci_status refused = kv->refused;
-        kv->refused = DCI_OK;
-        return status != DCI_OK && refused != DCI_OK ? dci_fail(refused, "%s", kv->refusal) : status;
-}
-
-dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv)
-{
-        return kv->step.open ? kv->ops->stream_runs(kv->gpu, kv->step.stream) : DCI_OK;
-}
-
-dci_status dci_gpu_kv_drain(dci_gpu_kv *kv)
-{
-        dci_status status = dci_gpu_kv_check_runs(kv);
-        if (status != DCI_OK)
-                return status;
-        status = kv->step.open ? dci_gpu_kv_schedule_join(kv) : kv->ops->event_wait(kv->gpu, kv->step_event);
-        if (status == DCI_OK && kv->step.open)
-                status = kv->ops->stream_wait(kv->gpu, kv->step.stream);
-        if (status == DCI_OK)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_check_device(kv, status);
-}
-
-dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv)
-{
-        dci_status status = dci_gpu_kv_check_runs(kv);
-        if (status != DCI_OK)
-                return status;
-        status = kv->ops->event_wait(kv->gpu, kv->step_event);
-        if (status == DCI_OK)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_check_device(kv, status);
-}
-
-dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
-{
-        /* Ids ascend: sequences that are open at the same time hardly ever share a place. A stale one costs the search, and is put right. */
-        uint16_t *place = &kv->places[(uint64_t)sequence & (kv->n_places - 1)];
-        if (kv->rows[*place].id == sequence && sequence >= 0)
-                return &kv->rows[*place];
-        for (size_t r = 0; r < kv->config.max_sequences; r++)
-                if (kv->rows[r].id == sequence && sequence >= 0) {
-                        *place = (uint16_t)r;
-                        return &kv->rows[r];
-                }
-        dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
-        return NULL;
-}
-
-dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        /* The device writes it. */
-        if (*(volatile const int32_t *)&kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
-                return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
-                                (long long)row->id);
-        return DCI_OK;
 }
 
 /* --- info ----------------------------------------------------------------------------------------------------------------------- */
@@ -470,15 +412,16 @@ dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *seque
                 if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
                         status = DCI_ERR_NOT_FOUND;
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
-                const size_t at = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequences[i]));
+                const size_t at = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
                 out_bad[i] = *(volatile const int32_t *)&kv->bad[at] != 0;
         }
         return dci_gpu_kv_unlock(kv, status);
 }
 
-#define BOUNCE ((size_t)8192) /* counters that come at once */
+#define BOUNCE ((size_t)8192) /* counters that are copied at once */
 
-/* Adds up n counters in memory that lists are resolved in, by their number modulo n_kinds; room is for whole rounds of them. */
+/* Sums n counters by their number modulo n_kinds. They are where lists are resolved; whole rounds of them are copied at
+ * once. */
 static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, size_t n_kinds, uint64_t *sums)
 {
         const size_t most = BOUNCE / n_kinds * n_kinds;
@@ -509,40 +452,39 @@ dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                 status = dci_gpu_kv_lock(kv);
         if (status != DCI_OK)
                 return status;
-        const size_t n_resident = kv->resident.n_places - kv->resident.n_free,
+        const size_t n_resident = kv->resident->n_slots - kv->resident->n_free,
                      page_bytes = kv->n_sparse * kv->host->pool.block_bytes;
         status = dci_gpu_kv_drain(kv);
         if (status == DCI_OK)
                 status = add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums);
-        if (status == DCI_OK && kv->resident.n_places > 0)
-                status = add_up(kv, kv->resident.taken, kv->n_sparse * kv->n_lists, 1, &taken);
+        if (status == DCI_OK && kv->resident->n_slots > 0)
+                status = add_up(kv, kv->resident->taken, kv->n_sparse * kv->n_lists, 1, &taken);
         if (status == DCI_OK)
-                *out_info = (dci_gpu_kv_info){
-                        .struct_size = out_info->struct_size,
-                        .device_bytes = kv->lane_bytes + kv->dense_bytes + kv->table_bytes + kv->buffer_bytes +
-                                        kv->planner.bytes + kv->planner.clusters.work_bytes + kv->resident.bytes,
-                        .lane_bytes = kv->lane_bytes,
-                        .dense_bytes = kv->dense_bytes,
-                        .table_bytes = kv->table_bytes,
-                        .buffer_bytes = kv->buffer_bytes + kv->planner.clusters.work_bytes,
-                        .pinned_bytes = kv->pinned_bytes + kv->pool_bytes,
-                        .sink = kv->shape.sink,
-                        .ring = kv->config.ring_tokens,
-                        .hot = kv->config.hot_tokens,
-                        .unit_tokens = (size_t)1 << kv->unit_shift,
-                        .n_steps = kv->n_steps,
-                        .n_asked = sums[0],
-                        .n_missed = sums[1],
-                        .n_stayed = sums[2],
-                        .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
-                                         kv->bytes_refilled,
-                        .bytes_written = kv->bytes_written,
-                        .summary_bytes = kv->planner.bytes,
-                        .planner = kv->config.planner,
-                        .resident_bytes = kv->resident.bytes,
-                        .resident_used_bytes = n_resident * page_bytes,
-                        .resident_pages = n_resident,
-                        .n_resident = taken,
-                        .n_clustered = kv->planner.clusters.n_layers};
+                *out_info = (dci_gpu_kv_info){.struct_size = out_info->struct_size,
+                                              .device_bytes = kv->device_bytes,
+                                              .lane_bytes = kv->lane_bytes,
+                                              .dense_bytes = kv->pool->dense_bytes,
+                                              .table_bytes = kv->table_bytes,
+                                              .buffer_bytes = kv->buffer_bytes + kv->prompt_kmeans->work_bytes,
+                                              .pinned_bytes = kv->pinned_bytes + kv->pool->n_bytes,
+                                              .sink = kv->shape.sink,
+                                              .ring = kv->config.ring_tokens,
+                                              .hot = kv->config.hot_tokens,
+                                              .unit_tokens = (size_t)1 << kv->unit_shift,
+                                              .n_steps = kv->n_steps,
+                                              .n_asked = sums[0],
+                                              .n_missed = sums[1],
+                                              .n_stayed = sums[2],
+                                              .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 *
+                                                                       kv->row_bytes +
+                                                               kv->bytes_refilled,
+                                              .bytes_written = kv->bytes_written,
+                                              .summary_bytes = kv->summary_bytes,
+                                              .planner = kv->config.planner,
+                                              .resident_bytes = kv->resident->n_bytes,
+                                              .resident_used_bytes = n_resident * page_bytes,
+                                              .resident_pages = n_resident,
+                                              .n_resident = taken,
+                                              .n_clustered = kv->prompt_kmeans->n_layers};
         return dci_gpu_kv_unlock(kv, status);
 }

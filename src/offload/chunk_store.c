@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Chunks on the device that rows of sequences are made of. They lie in pieces of
- *
- *      [sparse layer][chunk]
- *
- * so that a chunk has one number in all layers and a row one table of numbers. Forks share chunks by counted references; one that is
- * written to is its row's alone.
- */
+/* Chunks of summaries on the device. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/chunk_store.h"
 
 #define PIECE_BYTES ((size_t)32 << 20)
 
@@ -19,7 +12,7 @@ void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_byte
         const size_t n = kv->config.max_sequences;
         s->head_bytes = head_bytes;
         s->chunk_bytes = kv->shape.n_kv_heads * head_bytes;
-        s->max_chunks = dci_gpu_kv_chunks_of(max_rows);
+        s->max_chunks = dci_gpu_kv_count_chunks(max_rows);
         const size_t most = n * s->max_chunks;
         while (((size_t)1 << s->piece_shift) < most && (s->chunk_bytes * kv->n_sparse << s->piece_shift) < PIECE_BYTES)
                 s->piece_shift++;
@@ -30,27 +23,21 @@ void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_byte
 void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
         while (s->n_pieces > 0) {
-                kv->ops->free(kv->gpu, s->pieces[--s->n_pieces], s->piece_bytes);
-                kv->planner.bytes -= s->piece_bytes;
+                dci_gpu_kv_free_device(kv, s->pieces[--s->n_pieces], s->piece_bytes);
+                kv->summary_bytes -= s->piece_bytes;
         }
 }
 
 static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
         const size_t n = (size_t)1 << s->piece_shift;
-        void *memory = NULL;
         if (s->n_pieces == s->piece_capacity)
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu sequences of %zu tokens need %zu pieces for summaries, which are there",
                                 kv->config.max_sequences, kv->config.max_tokens, s->piece_capacity);
-        dci_status status = dci_gpu_kv_check_device_bytes(kv, s->piece_bytes);
-        if (status == DCI_OK)
-                status = kv->ops->alloc(kv->gpu, s->piece_bytes, &memory);
-        if (status != DCI_OK)
-                return status;
-        const size_t first = s->n_pieces << s->piece_shift;
-        s->pieces[s->n_pieces++] = memory;
-        kv->planner.bytes += s->piece_bytes;
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, s->piece_bytes, &s->pieces[s->n_pieces]));
+        const size_t first = s->n_pieces++ << s->piece_shift;
+        kv->summary_bytes += s->piece_bytes;
         for (size_t i = n; i-- > 0;)
                 s->free_list[s->n_free++] = (int32_t)(first + i);
         return DCI_OK;
@@ -58,10 +45,9 @@ static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 
 dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n)
 {
-        dci_status status = DCI_OK;
-        while (s->n_free < n && status == DCI_OK)
-                status = take_piece(kv, s);
-        return status;
+        while (s->n_free < n)
+                DCI_TRY(take_piece(kv, s));
+        return DCI_OK;
 }
 
 int32_t dci_gpu_kv_store_alloc(dci_gpu_kv_store *s)
@@ -95,18 +81,16 @@ void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t 
 
 dci_status dci_gpu_kv_store_upload(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first)
 {
-        dci_status status = DCI_OK;
         if (s->n_uploaded < s->n_pieces)
-                status = kv->ops->copy(kv->gpu, stream, s->device_pieces + s->n_uploaded, s->pieces + s->n_uploaded,
-                                       (s->n_pieces - s->n_uploaded) * sizeof(void *));
-        if (status == DCI_OK)
-                s->n_uploaded = s->n_pieces;
-        if (status == DCI_OK && s->n_chunks[row] > first) {
+                DCI_TRY(kv->ops->copy(kv->gpu, stream, s->device_pieces + s->n_uploaded, s->pieces + s->n_uploaded,
+                                      (s->n_pieces - s->n_uploaded) * sizeof(void *)));
+        s->n_uploaded = s->n_pieces;
+        if (s->n_chunks[row] > first) {
                 const size_t at = row * s->max_chunks + first;
-                status = kv->ops->copy(kv->gpu, stream, s->device_numbers + at, s->numbers + at,
-                                       (s->n_chunks[row] - first) * sizeof *s->numbers);
+                DCI_TRY(kv->ops->copy(kv->gpu, stream, s->device_numbers + at, s->numbers + at,
+                                      (s->n_chunks[row] - first) * sizeof *s->numbers));
         }
-        return status;
+        return DCI_OK;
 }
 
 size_t dci_gpu_kv_store_missing(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n)
@@ -124,9 +108,7 @@ dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, 
         int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
         if (more == 0)
                 return DCI_OK;
-        const dci_status status = dci_gpu_kv_store_ready(kv, s, more);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_store_ready(kv, s, more));
         for (size_t c = first; c < n; c++) {
                 if (c < before && s->refs[numbers[c]] == 1)
                         continue;

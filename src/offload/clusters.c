@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Listed groups (clusters, segments) that a device chooses by. The host forms them, in batches (kv/clusters.c), before the step that finds them
- * due: once in many tokens; or it takes over a prompt's from the device (prompt_kmeans.c). Here is the device's copy, in two tables of chunks for each row:
- *
- *      summaries   of groups: rows, then where the members of each begin and how many there are
- *      ids         members, batch behind batch
- *
- * and how many groups each head has. Heads and layers have different numbers of groups, and layers whose queries turn at different tokens have
- * groups of different candidates; a row has as many chunks as the most of them need. A batch that is early gives way to a later one, so from the
- * first that changed on all of a layer is made anew, in whole chunks. Forks share chunks, partial ones too: who adds to one has a copy of the
- * host's, in all layers.
- */
+/* The device's copy of clusters. */
 #include "core/internal.h"
 
 #include <string.h>
 
-#include "offload/offload_internal.h"
+#include "offload/boundaries.h"
+#include "offload/clusters.h"
+#include "offload/prompt_kmeans.h"
 
 typedef struct span {
         int32_t first, n;
@@ -29,9 +20,9 @@ bool dci_gpu_kv_has_clusters(const dci_kv_config *shape)
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
 
-/* Most groups of n candidates: of the prompt, of batches behind it and of clusters that are cut; early batches may be of a token each, until
- * they are as many as a whole one. */
-static size_t max_listed(const dci_gpu_kv *kv, size_t n)
+/* The most clusters of n candidates: of the prompt, of later batches and of clusters that are split. Early batches may
+ * have one token each, until they are as many as a whole batch. */
+static size_t max_clusters(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
         if (c->group != DCI_KV_GROUP_CLUSTER)
@@ -41,24 +32,23 @@ static size_t max_listed(const dci_gpu_kv *kv, size_t n)
         return most < n ? most : n;
 }
 
-static size_t width_bytes(const dci_gpu_kv *kv)
+static size_t summary_bytes(const dci_gpu_kv *kv)
 {
         return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
 }
 
 size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_planner *p = &kv->planner;
-        const size_t most = max_listed(kv, kv->config.max_tokens);
-        p->spans_at = DCI_GPU_CHUNK * width_bytes(kv);
-        dci_gpu_kv_store_init(kv, &p->summaries, p->spans_at + DCI_GPU_CHUNK * sizeof(span), most);
-        dci_gpu_kv_store_init(kv, &p->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
+        const size_t most = max_clusters(kv, kv->config.max_tokens);
+        kv->clusters->spans_offset = DCI_GPU_CHUNK * summary_bytes(kv);
+        dci_gpu_kv_store_init(kv, kv->summaries, kv->clusters->spans_offset + DCI_GPU_CHUNK * sizeof(span), most);
+        dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
         return most;
 }
 
 /* --- what the host has ---------------------------------------------------------------------------------------------------------- */
 
-/* Candidates of the batches that lie within the first n. */
+/* The number of candidates in batches that end within the first n. */
 static size_t end_within(const dci_kv_layer *layer, size_t n)
 {
         const size_t b = dci_kv_clusters_within(layer, n);
@@ -75,66 +65,68 @@ typedef struct range {
         size_t least, most;
 } range;
 
-static void to_f32(range *r, size_t n)
+static void extend(range *r, size_t n)
 {
         r->least = n < r->least ? n : r->least;
         r->most = n > r->most ? n : r->most;
 }
 
 /* Groups that a layer's heads have within n candidates. */
-static range groups_of(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t n)
+static range count_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         range r = {SIZE_MAX, 0};
         for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
-                to_f32(&r, groups_within(layer, h, n));
+                extend(&r, groups_within(layer, h, n));
         return r;
 }
 
-/* What the device has of a layer. */
-static dci_gpu_kv_cluster_state *listing_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
+/* The part of a layer that the device has. */
+static dci_gpu_kv_cluster_state *layer_state(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
 {
-        return &dci_gpu_kv_clusters_of(kv, row)[kv->layers[layer].index];
+        const size_t first = dci_gpu_kv_row_number(kv, row) * kv->n_sparse;
+        return &kv->clusters->states[first + kv->layers[layer].index];
 }
 
 void dci_gpu_kv_clusters_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        for (size_t l = 0; l < kv->n_sparse; l++)
-                dci_gpu_kv_clusters_of(kv, row)[l] = (dci_gpu_kv_cluster_state){0, 0};
+        const size_t n = kv->n_sparse;
+        memset(kv->clusters->states + dci_gpu_kv_row_number(kv, row) * n, 0, n * sizeof *kv->clusters->states);
 }
 
-/* A layer without groups of its own has the candidates that the lists it uses were chosen from. */
+/* A layer without clusters of its own has the candidates that its lists were selected from. */
 size_t dci_gpu_kv_clusters_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer)
 {
-        return listing_of(kv, row, dci_kv_groups(kv->host, layer) ? layer : dci_kv_anchor_of(kv->host, layer))->grouped;
+        return layer_state(kv, row, dci_kv_groups(kv->host, layer) ? layer : dci_kv_anchor_of(kv->host, layer))
+                ->grouped;
 }
 
-/* --- by way of the locked buffer -------------------------------------------------------------------------------------------------- */
+/* --- through the locked buffer ------------------------------------------------------------------------------------- */
 
-typedef struct sending {
+typedef struct sender {
         dci_gpu_kv *kv;
         size_t used;
-} sending;
+} sender;
 
-static dci_status sent(sending *s)
+static dci_status sent(sender *s)
 {
         s->used = 0;
         return s->kv->ops->stream_wait(s->kv->gpu, s->kv->side);
 }
 
-static dci_status room_for(sending *s, size_t n_bytes, unsigned char **out)
+static dci_status room_for(sender *s, size_t n_bytes, unsigned char **out)
 {
-        const dci_status status = s->used + n_bytes > s->kv->planner.upload_bytes ? sent(s) : DCI_OK;
+        DCI_TRY(s->used + n_bytes > s->kv->planner.upload_bytes ? sent(s) : DCI_OK);
         *out = s->kv->planner.upload + s->used;
         s->used += dci_lines(n_bytes);
-        return status;
+        return DCI_OK;
 }
 
-/* Groups [first, first + DCI_GPU_CHUNK) of one head. */
+/* Writes clusters [first, first + DCI_GPU_CHUNK) of one head. */
 static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out)
 {
-        const size_t row_bytes = width_bytes(kv);
-        span *spans = (span *)(void *)(out + kv->planner.spans_at);
-        memset(out, 0, kv->planner.summaries.head_bytes);
+        const size_t row_bytes = summary_bytes(kv);
+        span *spans = (span *)(void *)(out + kv->clusters->spans_offset);
+        memset(out, 0, kv->summaries->head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {
                 const dci_kv_clusters *batch = layer->batches[b];
                 const size_t before = batch->heads[head].before, end = before + batch->heads[head].n_groups;
@@ -154,7 +146,7 @@ static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t h
 
 static void put_ids(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out)
 {
-        memset(out, 0, kv->planner.ids.head_bytes);
+        memset(out, 0, kv->ids->head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {
                 const dci_kv_clusters *batch = layer->batches[b];
                 const size_t end = batch->first + batch->n, from = batch->first > first ? batch->first : first,
@@ -166,29 +158,27 @@ static void put_ids(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head
         }
 }
 
-typedef void (*putting)(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out);
+typedef void (*put_fn)(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out);
 
-/* Chunks [first, end) of the row, of one layer. */
-static dci_status send_chunks(sending *s, const dci_gpu_kv_store *store, size_t row, const dci_kv_layer *layer,
-                              size_t first, size_t end, putting put)
+/* Queues the copies of a layer's chunks [first, end). */
+static dci_status send_chunks(sender *s, const dci_gpu_kv_store *store, size_t row, const dci_kv_layer *layer,
+                              size_t first, size_t end, put_fn put)
 {
         dci_gpu_kv *kv = s->kv;
-        dci_status status = DCI_OK;
-        for (size_t c = first; c < end && status == DCI_OK; c++) {
+        for (size_t c = first; c < end; c++) {
                 unsigned char *by;
-                status = room_for(s, store->chunk_bytes, &by);
-                if (status != DCI_OK)
-                        break;
+                DCI_TRY(room_for(s, store->chunk_bytes, &by));
                 for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
                         put(kv, layer, h, c * DCI_GPU_CHUNK, by + h * store->head_bytes);
                 unsigned char *to = dci_gpu_kv_store_at(store, kv->layers[layer->number].index,
                                                         dci_gpu_kv_store_numbers(store, row)[c]);
-                status = kv->ops->copy(kv->gpu, kv->side, to, by, store->chunk_bytes);
+                DCI_TRY(kv->ops->copy(kv->gpu, kv->side, to, by, store->chunk_bytes));
         }
-        return status;
+        return DCI_OK;
 }
 
-/* Groups of batches that plans of `tokens` tokens rank: what begins behind the candidates is not among them (kv/summary_pages.c). */
+/* The end of the batches that plans of `tokens` tokens rank: a batch that begins after the candidates is not one of
+ * them (kv/stages/summary_pages.c). */
 static size_t ranked_end(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t grouped, size_t tokens)
 {
         const size_t kept = kv->shape.sink + kv->shape.window, n = tokens > kept ? tokens - kept : 0;
@@ -201,40 +191,38 @@ static size_t ranked_end(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t
         return end;
 }
 
-/* How many groups each head of a layer has within n candidates. */
-static dci_status send_counts(sending *s, size_t row, const dci_kv_layer *layer, size_t n)
+/* Queues the number of clusters that each head of a layer has within n candidates. */
+static dci_status send_counts(sender *s, size_t row, const dci_kv_layer *layer, size_t n)
 {
         dci_gpu_kv *kv = s->kv;
         const size_t n_heads = kv->shape.n_kv_heads;
         unsigned char *by;
-        const dci_status status = room_for(s, n_heads * sizeof(int32_t), &by);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(room_for(s, n_heads * sizeof(int32_t), &by));
         for (size_t h = 0; h < n_heads; h++)
                 ((int32_t *)(void *)by)[h] = (int32_t)groups_within(layer, h, n);
         return kv->ops->copy(kv->gpu, kv->side,
-                             kv->planner.n_listed + kv->layers[layer->number].index * kv->n_lists + row * n_heads, by,
-                             n_heads * sizeof(int32_t));
+                             kv->clusters->n_clusters + kv->layers[layer->number].index * kv->n_lists + row * n_heads,
+                             by, n_heads * sizeof(int32_t));
 }
 
-/* For plans of `tokens` tokens. */
+/* Uploads the numbers of clusters for plans of `tokens` tokens. */
 static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t tokens)
 {
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        sending s = {kv, 0};
+        sender s = {kv, 0};
         dci_status status = DCI_OK;
         bool some = false;
         for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
-                dci_gpu_kv_cluster_state *there = listing_of(kv, row, l);
+                dci_gpu_kv_cluster_state *there = layer_state(kv, row, l);
                 const size_t end = ranked_end(kv, &sequence->layers[l], there->grouped, tokens);
                 if (end == there->ranked)
                         continue;
-                /* Steps before may still read what is there. */
+                /* Earlier steps may still read the old numbers. */
                 status = some ? DCI_OK : dci_gpu_kv_wait_rows(kv);
                 if (status == DCI_OK)
-                        status = send_counts(&s, dci_gpu_kv_row_at(kv, row), &sequence->layers[l], end);
+                        status = send_counts(&s, dci_gpu_kv_row_number(kv, row), &sequence->layers[l], end);
                 there->ranked = status == DCI_OK ? end : SIZE_MAX;
                 some = true;
         }
@@ -243,247 +231,230 @@ static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, siz
 
 /* --- the device's copy -------------------------------------------------------------------------------------------------------------- */
 
-/* From candidate `first` on all is sent, which other rows may have been sharing. Of both tables or of none. */
-static dci_status own_from(dci_gpu_kv *kv, size_t row, size_t first_group, size_t n_groups, size_t first, size_t n)
+/* Makes the chunks from candidate `first` on exclusive, since they are uploaded again: of both tables or of none. */
+static dci_status make_exclusive(dci_gpu_kv *kv, size_t row, size_t first_group, size_t n_groups, size_t first,
+                                 size_t n)
 {
-        dci_gpu_kv_store *groups = &kv->planner.summaries, *ids = &kv->planner.ids;
-        const size_t g = first_group / DCI_GPU_CHUNK, i = first / DCI_GPU_CHUNK, n_g = dci_gpu_kv_chunks_of(n_groups),
-                     n_i = dci_gpu_kv_chunks_of(n);
-        dci_status status = dci_gpu_kv_store_ready(kv, groups, dci_gpu_kv_store_missing(groups, row, g, n_g));
-        if (status == DCI_OK)
-                status = dci_gpu_kv_store_ready(kv, ids, dci_gpu_kv_store_missing(ids, row, i, n_i));
-        if (status == DCI_OK)
-                status = dci_gpu_kv_store_make_exclusive(kv, groups, kv->side, row, g, n_g);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_store_make_exclusive(kv, ids, kv->side, row, i, n_i);
-        if (status == DCI_OK) {
-                dci_gpu_kv_store_truncate(groups, row, n_g);
-                dci_gpu_kv_store_truncate(ids, row, n_i);
-        }
-        return status;
+        dci_gpu_kv_store *groups = kv->summaries, *ids = kv->ids;
+        const size_t g = first_group / DCI_GPU_CHUNK, i = first / DCI_GPU_CHUNK,
+                     n_g = dci_gpu_kv_count_chunks(n_groups), n_i = dci_gpu_kv_count_chunks(n);
+        DCI_TRY(dci_gpu_kv_store_ready(kv, groups, dci_gpu_kv_store_missing(groups, row, g, n_g)));
+        DCI_TRY(dci_gpu_kv_store_ready(kv, ids, dci_gpu_kv_store_missing(ids, row, i, n_i)));
+        DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, groups, kv->side, row, g, n_g));
+        DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, ids, kv->side, row, i, n_i));
+        dci_gpu_kv_store_truncate(groups, row, n_g);
+        dci_gpu_kv_store_truncate(ids, row, n_i);
+        return DCI_OK;
 }
 
-/* Of a layer: candidates whose batches are there still, and those of all that there are. */
+/* Of a layer: candidates whose batches still exist, and candidates of all batches. */
 typedef struct change {
         size_t there, now;
 } change;
 
-static change change_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row, size_t layer)
+static change layer_change(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row,
+                           size_t layer)
 {
         const dci_kv_layer *of = &sequence->layers[layer];
-        return (change){end_within(of, listing_of(kv, row, layer)->grouped), end_within(of, DCI_KV_MAX_TOKENS)};
+        return (change){end_within(of, layer_state(kv, row, layer)->grouped), end_within(of, DCI_KV_MAX_TOKENS)};
 }
 
 static bool changed(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const change *c)
 {
-        return c->there != listing_of(kv, row, layer)->grouped || c->now != c->there;
+        return c->there != layer_state(kv, row, layer)->grouped || c->now != c->there;
 }
 
-/* Asked for each row of every step: nearly always nothing has. */
+/* This is asked for each row of every step; nearly always nothing has changed. */
 static bool some_changed(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row)
 {
         bool some = false;
         for (size_t l = 0; l < kv->shape.n_layers && !some; l++)
                 if (dci_kv_groups(kv->host, l)) {
-                        const change c = change_of(kv, sequence, row, l);
+                        const change c = layer_change(kv, sequence, row, l);
                         some = changed(kv, row, l, &c);
                 }
         return some;
 }
 
-/* Groups and candidates of layers that changed from where on, and how many all have then. */
+/* The first cluster and candidate that changed in some layer, and the most that any layer has now. */
 typedef struct changes {
         range groups, ids;
 } changes;
 
-static changes changes_of(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row)
+static changes all_changes(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row)
 {
         changes all = {{SIZE_MAX, 0}, {SIZE_MAX, 0}};
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
-                const change c = change_of(kv, sequence, row, l);
-                const range now = groups_of(kv, &sequence->layers[l], c.now);
+                const change c = layer_change(kv, sequence, row, l);
+                const range now = count_groups(kv, &sequence->layers[l], c.now);
                 all.groups.most = now.most > all.groups.most ? now.most : all.groups.most;
                 all.ids.most = c.now > all.ids.most ? c.now : all.ids.most;
                 if (!changed(kv, row, l, &c))
                         continue;
-                const range before = groups_of(kv, &sequence->layers[l], c.there);
+                const range before = count_groups(kv, &sequence->layers[l], c.there);
                 all.groups.least = before.least < all.groups.least ? before.least : all.groups.least;
                 all.ids.least = c.there < all.ids.least ? c.there : all.ids.least;
         }
         return all;
 }
 
-/* Whether some of the row's chunks from number `first` on are others', too: all layers lose what is in those. */
+/* Whether other rows share some of the chunks from number `first` on: making them exclusive loses the contents of all
+ * layers. */
 static bool shared(const dci_gpu_kv_store *s, size_t row, size_t first)
 {
         return dci_gpu_kv_store_missing(s, row, first, s->n_chunks[row]) > 0;
 }
 
-/* From which chunks on all layers are sent; SIZE_MAX: only what changed. */
+/* The first chunks that all layers upload again; SIZE_MAX: layers upload what changed. */
 typedef struct lost {
         size_t groups, ids;
 } lost;
 
-static dci_status send_layer(sending *s, const dci_gpu_kv_row *row, const dci_kv_sequence *sequence, size_t layer,
+static dci_status send_layer(sender *s, const dci_gpu_kv_row *row, const dci_kv_sequence *sequence, size_t layer,
                              const lost *all)
 {
         const dci_gpu_kv *kv = s->kv;
         const dci_kv_layer *of = &sequence->layers[layer];
-        const change c = change_of(kv, sequence, row, layer);
+        const change c = layer_change(kv, sequence, row, layer);
         const bool new = changed(kv, row, layer, &c);
-        const size_t at = dci_gpu_kv_row_at(kv, row), groups = groups_of(kv, of, c.there).least / DCI_GPU_CHUNK,
+        const size_t at = dci_gpu_kv_row_number(kv, row), groups = count_groups(kv, of, c.there).least / DCI_GPU_CHUNK,
                      ids = c.there / DCI_GPU_CHUNK;
         const size_t from_groups = new &&groups < all->groups ? groups : all->groups,
                      from_ids = new &&ids < all->ids ? ids : all->ids;
-        dci_status status = send_chunks(s, &kv->planner.summaries, at, of, from_groups,
-                                        dci_gpu_kv_chunks_of(groups_of(kv, of, c.now).most), put_groups);
-        if (status == DCI_OK)
-                status = send_chunks(s, &kv->planner.ids, at, of, from_ids, dci_gpu_kv_chunks_of(c.now), put_ids);
-        return status;
+        DCI_TRY(send_chunks(s, kv->summaries, at, of, from_groups,
+                            dci_gpu_kv_count_chunks(count_groups(kv, of, c.now).most), put_groups));
+        return send_chunks(s, kv->ids, at, of, from_ids, dci_gpu_kv_count_chunks(c.now), put_ids);
 }
 
 static void note_sent(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const dci_gpu_kv_row *row, size_t layer)
 {
-        const change c = change_of(kv, sequence, row, layer);
-        if (changed(kv, row, layer, &c)) /* the next step says how many of them */
-                *listing_of(kv, row, layer) = (dci_gpu_kv_cluster_state){c.now, SIZE_MAX};
+        const change c = layer_change(kv, sequence, row, layer);
+        if (changed(kv, row, layer, &c)) /* the next step uploads the numbers */
+                *layer_state(kv, row, layer) = (dci_gpu_kv_cluster_state){c.now, SIZE_MAX};
 }
 
-/* What the host has formed since. */
-static dci_status bring(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+/* Uploads what the host has built since the last upload. */
+static dci_status upload(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t at = dci_gpu_kv_row_at(kv, row);
+        const size_t at = dci_gpu_kv_row_number(kv, row);
         if (!some_changed(kv, sequence, row))
                 return DCI_OK;
-        const changes all = changes_of(kv, sequence, row);
+        const changes all = all_changes(kv, sequence, row);
         if (all.groups.most > p->max_groups)
                 return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu groups of a head, but there is room for %zu",
                                 (long long)row->id, all.groups.most, p->max_groups);
         const size_t first_group = all.groups.least / DCI_GPU_CHUNK, first_id = all.ids.least / DCI_GPU_CHUNK;
-        const lost gone = {shared(&p->summaries, at, first_group) ? first_group : SIZE_MAX,
-                           shared(&p->ids, at, first_id) ? first_id : SIZE_MAX};
-        dci_status status = dci_gpu_kv_wait_rows(kv);
-        if (status == DCI_OK)
-                status = own_from(kv, at, all.groups.least, all.groups.most, all.ids.least, all.ids.most);
-        if (status != DCI_OK)
-                return status;
-        sending s = {kv, 0};
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+        const lost gone = {shared(kv->summaries, at, first_group) ? first_group : SIZE_MAX,
+                           shared(kv->ids, at, first_id) ? first_id : SIZE_MAX};
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        DCI_TRY(make_exclusive(kv, at, all.groups.least, all.groups.most, all.ids.least, all.ids.most));
+        sender s = {kv, 0};
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (dci_kv_groups(kv->host, l))
-                        status = send_layer(&s, row, sequence, l, &gone);
-        if (status == DCI_OK)
-                status = sent(&s);
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+                        DCI_GPU_KV_TRY(kv, send_layer(&s, row, sequence, l, &gone));
+        DCI_GPU_KV_TRY(kv, sent(&s));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (dci_kv_groups(kv->host, l))
                         note_sent(kv, sequence, row, l);
-        return dci_gpu_kv_check_device(kv, status);
+        return DCI_OK;
 }
 
-/* The host forms what it may of rows that are there. */
-static dci_status may_form(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+/* Waits for the rows that the host builds from, and checks them. */
+static dci_status wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        const dci_status status = dci_gpu_kv_wait_rows(kv);
-        return status == DCI_OK ? dci_gpu_kv_check_good(kv, row) : status;
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        return dci_gpu_kv_check_good(kv, row);
 }
 
-/* Chunks for all that may be formed now, early batches that are made anew among them: what cannot be had is refused before the host forms. */
+/* Allocates chunks for all that may be built now, including early batches that are built again, so that a lack of
+ * memory is refused before the host builds. */
 static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t at = dci_gpu_kv_row_at(kv, row), every = kv->shape.cluster_every, n = row->n;
+        const size_t at = dci_gpu_kv_row_number(kv, row), every = kv->shape.cluster_every, n = row->n;
         range groups = {SIZE_MAX, 0}, ids = {SIZE_MAX, 0};
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
                 const dci_kv_layer *layer = &sequence->layers[l];
-                const size_t grouped = listing_of(kv, row, l)->grouped,
+                const size_t grouped = layer_state(kv, row, l)->grouped,
                              first = end_within(layer, grouped > every ? grouped - every : 0);
-                const range before = groups_of(kv, layer, first);
-                to_f32(&ids, first);
-                to_f32(&groups, before.least);
-                to_f32(&groups, before.most + max_listed(kv, n - first));
+                const range before = count_groups(kv, layer, first);
+                extend(&ids, first);
+                extend(&groups, before.least);
+                extend(&groups, before.most + max_clusters(kv, n - first));
         }
         groups.most = groups.most < p->max_groups ? groups.most : p->max_groups;
-        dci_status status =
-                dci_gpu_kv_store_ready(kv, &p->summaries,
-                                       dci_gpu_kv_store_missing(&p->summaries, at, groups.least / DCI_GPU_CHUNK,
-                                                                dci_gpu_kv_chunks_of(groups.most)));
-        if (status == DCI_OK)
-                status = dci_gpu_kv_store_ready(
-                        kv, &p->ids,
-                        dci_gpu_kv_store_missing(&p->ids, at, ids.least / DCI_GPU_CHUNK,
-                                                 dci_gpu_kv_chunks_of(dci_kv_may_group(kv->host, n))));
-        return status;
+        const size_t first_group = groups.least / DCI_GPU_CHUNK, first_id = ids.least / DCI_GPU_CHUNK,
+                     n_groups = dci_gpu_kv_count_chunks(groups.most),
+                     n_ids = dci_gpu_kv_count_chunks(dci_kv_may_group(kv->host, n));
+        DCI_TRY(dci_gpu_kv_store_ready(kv, kv->summaries,
+                                       dci_gpu_kv_store_missing(kv->summaries, at, first_group, n_groups)));
+        return dci_gpu_kv_store_ready(kv, kv->ids, dci_gpu_kv_store_missing(kv->ids, at, first_id, n_ids));
 }
 
-/* Segments end where queries turned in steps that may still be under way. */
-static dci_status know_turns(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
+/* Reports boundaries of steps that may still be running, since segments end there. */
+static dci_status report_boundaries(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         if (!dci_gpu_kv_reports_boundaries(kv) || (!dci_gpu_kv_boundaries_full(kv, row, wanted) &&
                                                    !dci_kv_may_build_next(kv->host, dci_gpu_kv_host_sequence(kv, row))))
                 return DCI_OK;
-        const dci_status status = dci_gpu_kv_wait_rows(kv);
-        return status == DCI_OK ? dci_gpu_kv_boundaries_report(kv, row) : status;
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        return dci_gpu_kv_boundaries_report(kv, row);
 }
 
-static dci_status form_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
+static dci_status build_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
-        dci_status status = know_turns(kv, row, wanted);
-        if (status == DCI_OK && dci_kv_builds_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
-                status = may_form(kv, row);
-                if (status == DCI_OK)
-                        status = chunks_ready(kv, row);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_prompt_kmeans_collect(kv, row);
-                if (status == DCI_OK)
-                        status = dci_kv_build_next(kv->host, row->id);
+        DCI_TRY(report_boundaries(kv, row, wanted));
+        if (dci_kv_builds_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
+                DCI_TRY(wait_good(kv, row));
+                DCI_TRY(chunks_ready(kv, row));
+                DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
+                DCI_TRY(dci_kv_build_next(kv->host, row->id));
         }
-        return status == DCI_OK ? bring(kv, row) : status;
+        return upload(kv, row);
 }
 
 dci_status dci_gpu_kv_clusters_reserve(dci_gpu_kv *kv)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                status = form_next(kv, row, kv->step.wanted[i]);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_check_device(kv, send_all_counts(kv, row, row->n + kv->step.wanted[i]));
+        for (size_t i = 0; i < kv->step.n; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                DCI_TRY(build_next(kv, row, kv->step.wanted[i]));
+                DCI_GPU_KV_TRY(kv, send_all_counts(kv, row, row->n + kv->step.wanted[i]));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_status status = dci_gpu_kv_boundaries_report(kv, row);
-        if (status != DCI_OK || kv->bad[dci_gpu_kv_row_at(kv, row)] != 0)
-                return status;
-        status = dci_gpu_kv_prompt_kmeans_collect(kv, row);
-        if (status == DCI_OK)
-                status = dci_kv_build_prompt(kv->host, row->id);
-        return status == DCI_OK ? bring(kv, row) : status;
+        DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
+        if (kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
+                return DCI_OK;
+        DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
+        DCI_TRY(dci_kv_build_prompt(kv->host, row->id));
+        return upload(kv, row);
 }
 
 dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_status status = may_form(kv, row);
-        if (status == DCI_OK && !row->stepping) /* else it is refused below */
-                status = dci_gpu_kv_boundaries_report(kv, row);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_prompt_kmeans_collect(kv, row);
-        if (status == DCI_OK)
-                status = dci_kv_maintain(kv->host, 1, &row->id);
-        return status == DCI_OK ? bring(kv, row) : status;
+        DCI_TRY(wait_good(kv, row));
+        if (!row->stepping) {
+                /* else maintaining it is refused below */
+                DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
+        }
+        DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
+        DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
+        return upload(kv, row);
 }
 
-/* What is left of a row's groups when its host's were cut; and the most chunks that a layer needs for that. */
-static bool cut_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to, size_t *out_groups,
-                       size_t *out_ids)
+/* Truncates the state of each layer to what the host kept; returns the most chunks that a layer needs for that. */
+static bool truncate_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to,
+                            size_t *out_groups, size_t *out_ids)
 {
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, to);
         bool less = false;
@@ -491,13 +462,13 @@ static bool cut_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, const d
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
-                const size_t there = listing_of(kv, from, l)->grouped, left = end_within(&sequence->layers[l], there),
-                             groups = dci_gpu_kv_chunks_of(groups_of(kv, &sequence->layers[l], left).most),
-                             ids = dci_gpu_kv_chunks_of(left);
+                const size_t there = layer_state(kv, from, l)->grouped, left = end_within(&sequence->layers[l], there),
+                             groups = dci_gpu_kv_count_chunks(count_groups(kv, &sequence->layers[l], left).most),
+                             ids = dci_gpu_kv_count_chunks(left);
                 *out_groups = groups > *out_groups ? groups : *out_groups;
                 *out_ids = ids > *out_ids ? ids : *out_ids;
                 if (left < there || from != to)
-                        *listing_of(kv, to, l) = (dci_gpu_kv_cluster_state){left, SIZE_MAX};
+                        *layer_state(kv, to, l) = (dci_gpu_kv_cluster_state){left, SIZE_MAX};
                 less = less || left < there;
         }
         return less;
@@ -505,26 +476,22 @@ static bool cut_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, const d
 
 dci_status dci_gpu_kv_clusters_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
-        dci_gpu_kv_planner *p = &kv->planner;
-        const size_t here = dci_gpu_kv_row_at(kv, from), there = dci_gpu_kv_row_at(kv, to);
+        const size_t here = dci_gpu_kv_row_number(kv, from), there = dci_gpu_kv_row_number(kv, to);
         size_t groups, ids;
-        cut_groups(kv, from, to, &groups, &ids);
-        dci_gpu_kv_store_share(&p->summaries, here, there, groups);
-        dci_gpu_kv_store_share(&p->ids, here, there, ids);
-        dci_status status = dci_gpu_kv_store_upload(kv, &p->summaries, kv->side, there, 0);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_store_upload(kv, &p->ids, kv->side, there, 0);
-        return dci_gpu_kv_check_device(kv, status);
+        truncate_groups(kv, from, to, &groups, &ids);
+        dci_gpu_kv_store_share(kv->summaries, here, there, groups);
+        dci_gpu_kv_store_share(kv->ids, here, there, ids);
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_store_upload(kv, kv->summaries, kv->side, there, 0));
+        return dci_gpu_kv_check_device(kv, dci_gpu_kv_store_upload(kv, kv->ids, kv->side, there, 0));
 }
 
 dci_status dci_gpu_kv_clusters_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        dci_gpu_kv_planner *p = &kv->planner;
-        const size_t at = dci_gpu_kv_row_at(kv, row);
+        const size_t at = dci_gpu_kv_row_number(kv, row);
         size_t groups, ids;
-        if (!cut_groups(kv, row, row, &groups, &ids))
+        if (!truncate_groups(kv, row, row, &groups, &ids))
                 return DCI_OK;
-        dci_gpu_kv_store_truncate(&p->summaries, at, groups);
-        dci_gpu_kv_store_truncate(&p->ids, at, ids);
+        dci_gpu_kv_store_truncate(kv->summaries, at, groups);
+        dci_gpu_kv_store_truncate(kv->ids, at, ids);
         return DCI_OK;
 }

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What a plan lists, whoever made it, and the lanes have not, to the device. MAPPED: two kernels, and the host does nothing. The baselines
- * resolve on the host, with the same function over tags of their own, so that slots and outputs are the same to the bit; then
- *
- *      STAGED   the host collects rows in locked memory, which is copied at once, and a kernel spreads them
- *      BATCHED  one call for all copies
- *      COPIES   one call for each
- */
+/* Fetching what a plan lists. */
 #include "core/internal.h"
 
 #include <string.h>
 
-#include "offload/offload_internal.h"
+#include "offload/fetch_baselines.h"
+#include "offload/pool.h"
+#include "offload/resident.h"
 
 static dci_gpu_resolve_args resolve_args(const dci_gpu_kv *kv, size_t layer)
 {
@@ -65,21 +60,21 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
         args.out_slots = args.out_counts + kv->n_lists;
         args.items = kv->items;
         args.n_items = kv->n_items;
-        dci_status status = kv->ops->resolve(kv->gpu, stream, &args);
-        if (status != DCI_OK || kv->n_frames == 0)
-                return status;
+        DCI_TRY(kv->ops->resolve(kv->gpu, stream, &args));
+        if (kv->n_frames == 0)
+                return DCI_OK;
         dci_gpu_gather_args gather = gather_args(kv, layer);
         gather.items = kv->items;
         gather.n_items = kv->n_items;
         gather.pool = dci_gpu_kv_host_pool(kv, layer);
         gather.tables = dci_gpu_kv_tables(kv);
-        gather.resident = dci_gpu_kv_resident_of(kv, layer);
+        gather.resident = dci_gpu_kv_resident_pages(kv, layer);
         return kv->ops->gather(kv->gpu, stream, &gather);
 }
 
 /* --- baselines ---------------------------------------------------------------------------------------------------- */
 
-/* The answer is made on the host, and copied; items stay there. */
+/* Resolves on the host and copies the answer; the items stay on the host. */
 static dci_status resolve_on_host(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
@@ -96,28 +91,28 @@ static dci_status resolve_on_host(dci_gpu_kv *kv, void *stream, size_t layer)
         args.out_header = at->answer;
         args.out_counts = at->answer + 3 * kv->config.max_sequences;
         args.out_slots = at->answer + before;
-        args.items = kv->host_items;
-        args.n_items = kv->host_n_items;
+        args.items = kv->baselines->host_items;
+        args.n_items = kv->baselines->host_n_items;
         dci_gpu_ref_resolve(&args);
         return kv->ops->copy(kv->gpu, stream, kv->answer, at->answer,
                              (before + n * kv->shape.n_kv_heads * kv->stride) * sizeof *kv->answer);
 }
 
-/* One item: where its keys lie on the host and on the device; its values likewise. */
-typedef struct moving {
+/* Addresses of an item on the host and on the device. */
+typedef struct item_rows {
         const unsigned char *from_keys, *from_values;
         unsigned char *to_keys, *to_values;
-} moving;
+} item_rows;
 
-static moving moving_of(const dci_gpu_kv *kv, size_t layer, const dci_gpu_lanes *lanes, size_t list, dci_gpu_item item)
+static item_rows locate(const dci_gpu_kv *kv, size_t layer, const dci_gpu_lanes *lanes, size_t list, dci_gpu_item item)
 {
-        const size_t n_heads = kv->shape.n_kv_heads, head = list % n_heads, row = kv->step.at[list / n_heads];
+        const size_t n_heads = kv->shape.n_kv_heads, head = list % n_heads, row = kv->step.rows[list / n_heads];
         const size_t position = (size_t)item.position, slot = position & (kv->shape.page_tokens - 1);
-        const int32_t block = kv->tables[row * kv->max_blocks + (position >> kv->page_shift)];
+        const int32_t block = kv->pool->tables[row * kv->max_blocks + (position >> kv->page_shift)];
         const dci_kv_page page = dci_kv_page_at(kv->host, layer, block, head);
         const size_t to = ((row * n_heads + head) * kv->n_slots + (size_t)item.slot) * kv->row_bytes;
-        return (moving){page.keys + slot * page.key_step, page.values + slot * page.value_step, lanes->keys + to,
-                        lanes->values + to};
+        return (item_rows){page.keys + slot * page.key_step, page.values + slot * page.value_step, lanes->keys + to,
+                           lanes->values + to};
 }
 
 static dci_status fetch_copies(dci_gpu_kv *kv, void *stream, size_t layer)
@@ -126,70 +121,66 @@ static dci_status fetch_copies(dci_gpu_kv *kv, void *stream, size_t layer)
         const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         const bool batched = kv->config.gather == DCI_GPU_GATHER_BATCHED;
         size_t n = 0;
-        dci_status status = DCI_OK;
         for (size_t l = 0; l < n_lists; l++)
-                for (size_t t = 0; t < (size_t)kv->host_n_items[l] && status == DCI_OK; t++) {
-                        const moving m = moving_of(kv, layer, &lanes, l, kv->host_items[l * kv->stride + t]);
+                for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l]; t++) {
+                        const item_rows m = locate(kv, layer, &lanes, l, kv->baselines->host_items[l * kv->stride + t]);
                         if (batched) {
-                                kv->copy_to[n] = m.to_keys;
-                                kv->copy_from[n] = m.from_keys;
-                                kv->copy_bytes[n++] = n_bytes;
-                                kv->copy_to[n] = m.to_values;
-                                kv->copy_from[n] = m.from_values;
-                                kv->copy_bytes[n++] = n_bytes;
+                                kv->baselines->copy_to[n] = m.to_keys;
+                                kv->baselines->copy_from[n] = m.from_keys;
+                                kv->baselines->copy_bytes[n++] = n_bytes;
+                                kv->baselines->copy_to[n] = m.to_values;
+                                kv->baselines->copy_from[n] = m.from_values;
+                                kv->baselines->copy_bytes[n++] = n_bytes;
                                 continue;
                         }
-                        status = kv->ops->copy(kv->gpu, stream, m.to_keys, m.from_keys, n_bytes);
-                        if (status == DCI_OK)
-                                status = kv->ops->copy(kv->gpu, stream, m.to_values, m.from_values, n_bytes);
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, m.to_keys, m.from_keys, n_bytes));
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, m.to_values, m.from_values, n_bytes));
                 }
-        return n == 0 || status != DCI_OK
-                       ? status
-                       : kv->ops->copy_batch(kv->gpu, stream, n, kv->copy_to, kv->copy_from, kv->copy_bytes);
+        return n == 0 ? DCI_OK
+                      : kv->ops->copy_batch(kv->gpu, stream, n, kv->baselines->copy_to, kv->baselines->copy_from,
+                                            kv->baselines->copy_bytes);
 }
 
-/* Items are numbered, and number i lies at i units of the staged rows: a pool of one piece, whose blocks are units. */
+/* Item number i is unit i of the staged rows, which are described as a pool of one piece whose blocks are units. */
 static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         dci_gpu_gather_args gather = gather_args(kv, layer);
         const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         size_t n = 0;
-        dci_status status;
         for (size_t l = 0; l < n_lists; l++)
-                for (size_t t = 0; t < (size_t)kv->host_n_items[l]; t++, n++) {
-                        const dci_gpu_item item = kv->host_items[l * kv->stride + t];
-                        const moving m = moving_of(kv, layer, &gather.lanes, l, item);
-                        memcpy(kv->staged + 2 * n * n_bytes, m.from_keys, n_bytes);
-                        memcpy(kv->staged + (2 * n + 1) * n_bytes, m.from_values, n_bytes);
-                        kv->staged_items[l * kv->stride + t] =
+                for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l]; t++, n++) {
+                        const dci_gpu_item item = kv->baselines->host_items[l * kv->stride + t];
+                        const item_rows m = locate(kv, layer, &gather.lanes, l, item);
+                        memcpy(kv->baselines->staged + 2 * n * n_bytes, m.from_keys, n_bytes);
+                        memcpy(kv->baselines->staged + (2 * n + 1) * n_bytes, m.from_values, n_bytes);
+                        kv->baselines->staged_items[l * kv->stride + t] =
                                 (dci_gpu_item){(int32_t)(n << kv->unit_shift), item.slot};
                 }
         if (n == 0)
                 return DCI_OK;
-        gather.items = dci_gpu_kv_mapped(kv, kv->staged_items);
-        gather.n_items = dci_gpu_kv_mapped(kv, kv->host_n_items);
-        gather.pool = (dci_gpu_pool){.pieces = kv->staged_piece,
+        gather.items = dci_gpu_kv_mapped(kv, kv->baselines->staged_items);
+        gather.n_items = dci_gpu_kv_mapped(kv, kv->baselines->host_n_items);
+        gather.pool = (dci_gpu_pool){.pieces = kv->baselines->staged_piece,
                                      .block_bytes = 2 * n_bytes,
                                      .value_at = (uint32_t)n_bytes,
                                      .key_bytes = (uint32_t)kv->row_bytes,
                                      .value_bytes = (uint32_t)kv->row_bytes,
                                      .block_shift = 30,
                                      .page_shift = kv->unit_shift};
-        gather.tables = (dci_gpu_tables){kv->staged_table, 0};
-        status = kv->ops->copy(kv->gpu, stream, kv->staged_device, kv->staged, 2 * n * n_bytes);
-        return status == DCI_OK ? kv->ops->gather(kv->gpu, stream, &gather) : status;
+        gather.tables = (dci_gpu_tables){kv->baselines->staged_table, 0};
+        DCI_TRY(kv->ops->copy(kv->gpu, stream, kv->baselines->staged_device, kv->baselines->staged, 2 * n * n_bytes));
+        return kv->ops->gather(kv->gpu, stream, &gather);
 }
 
 dci_status dci_gpu_kv_fetch(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         if (!kv->resolves_on_host)
                 return fetch_mapped(kv, stream, layer);
-        /* What the device reads in host memory for the fetch before this one. */
-        dci_status status = kv->ops->event_wait(kv->gpu, kv->fetched);
-        if (status == DCI_OK)
-                status = resolve_on_host(kv, stream, layer);
-        if (status == DCI_OK && kv->n_frames > 0)
-                status = kv->config.gather == DCI_GPU_GATHER_STAGED ? fetch_staged(kv, stream, layer)
-                                                                    : fetch_copies(kv, stream, layer);
-        return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->fetched, stream) : status;
+        /* The device may still read host memory for the previous fetch. */
+        DCI_TRY(kv->ops->event_wait(kv->gpu, kv->baselines->fetched));
+        DCI_TRY(resolve_on_host(kv, stream, layer));
+        if (kv->n_frames > 0)
+                DCI_TRY(kv->config.gather == DCI_GPU_GATHER_STAGED ? fetch_staged(kv, stream, layer)
+                                                                   : fetch_copies(kv, stream, layer));
+        return kv->ops->event_record(kv->gpu, kv->baselines->fetched, stream);
 }

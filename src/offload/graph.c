@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Steps as graphs. What a layer's calls queue reads the step's record and everything that grows on the device, so a captured launch stays
- * right: all that is left to do here is to size it for longer sequences than there are, and to tell the host of steps whose layers it never
- * sees.
- */
+/* Steps as CUDA graphs. Launches read the step's record and all sizes that grow from device memory, so a captured
+ * launch stays valid: what remains is to size it for longer sequences, and to account for replayed steps, whose layers
+ * the host does not see. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/pool.h"
+#include "offload/summaries.h"
 
 /* Tokens of the longest sequence after the step. */
 static size_t longest(const dci_gpu_kv *kv)
 {
         size_t most = 0;
         for (size_t i = 0; i < kv->step.n; i++) {
-                const size_t after = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
+                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
                 most = after > most ? after : most;
         }
         return most;
@@ -22,9 +21,7 @@ static size_t longest(const dci_gpu_kv *kv)
 
 static dci_status check(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
-        dci_status status = dci_gpu_kv_check_step(kv, stream, 0);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, 0));
         if (kv->n_sparse > 0 && !kv->planner.on)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the host plans, which a graph cannot wait for");
         for (size_t i = 0; i < kv->step.n; i++)
@@ -43,51 +40,42 @@ static dci_status check(dci_gpu_kv *kv, void *stream, size_t max_tokens)
         return DCI_OK;
 }
 
-/* Enters with a step that may be a graph. */
+/* Locks the object and checks that the step may be a graph. */
 static dci_status begin(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
-        dci_status status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = check(kv, stream, max_tokens);
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        const dci_status status = check(kv, stream, max_tokens);
         return status == DCI_OK ? DCI_OK : dci_gpu_kv_unlock(kv, status);
 }
 
 dci_status dci_gpu_kv_capture(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
-        const dci_status status = begin(kv, stream, max_tokens);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(begin(kv, stream, max_tokens));
         kv->step.bound = max_tokens > 0 ? max_tokens : kv->config.max_tokens;
         return dci_gpu_kv_unlock(kv, DCI_OK);
 }
 
 static dci_status replay(dci_gpu_kv *kv)
 {
-        /* The host looks at no row, but wants to see where they are. */
+        /* The host reads no row, but checks the pointers. */
         const dci_kv_rows rows = {.struct_size = sizeof rows, .keys = kv->device_record, .values = kv->device_record};
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                status = dci_kv_append_later(kv->host, l, kv->step.n, kv->step.ids, kv->step.wanted, &rows);
-                kv->layers[l].appended = status == DCI_OK;
+        for (size_t i = 0; i < kv->step.n; i++)
+                DCI_TRY(dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.rows[i]]));
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                DCI_TRY(dci_kv_append_later(kv->host, l, kv->step.n, kv->step.ids, kv->step.wanted, &rows));
+                kv->layers[l].appended = true;
         }
         kv->step.bound = kv->config.max_tokens;
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                row->listed = row->n + 1;
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                row->hot_end = row->n + 1;
         }
         kv->bytes_written += (uint64_t)kv->step.n * kv->shape.n_layers * kv->shape.n_kv_heads * 2 * kv->row_bytes;
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_replay(dci_gpu_kv *kv, void *stream, size_t max_tokens)
 {
-        dci_status status = begin(kv, stream, max_tokens);
-        if (status != DCI_OK)
-                return status;
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
-                status = dci_gpu_kv_check_prompted(kv, &kv->rows[kv->step.at[i]]);
-        if (status == DCI_OK)
-                status = replay(kv);
-        return dci_gpu_kv_unlock(kv, status);
+        DCI_TRY(begin(kv, stream, max_tokens));
+        return dci_gpu_kv_unlock(kv, replay(kv));
 }

@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Learned codes that the device chooses by. The host fits frames, since a fit is a matter of eigenvectors; the device makes a prompt's codes in
- * them, from the rows that the host has by then, and tells the host of what rounding took away (gpu/args/learned.h). Codes of the last chunk, of later
- * tokens, and all of them where there is a tail, are formed by the host, and the device has a copy; what else the host is asked for it forms
- * then (kv/elsewhere.c). A prompt's queries come to the host as for plans that the host makes.
- *
- * A sequence's codes come to the device where the next step is reserved; or, of a prompt that ends in a step which plans, where it plans.
- */
+/* Learned codes of prompts. */
 #include "core/internal.h"
 
 #include "gpu/args/frames_fill.h"
 #include "kv/stages/stages.h"
+#include "kv/stages/summary_codes.h"
+#include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
+#include "offload/pool.h"
 
-static unsigned char *frames_at(const dci_gpu_kv *kv, size_t sparse, const dci_gpu_kv_row *row)
+static unsigned char *row_transforms(const dci_gpu_kv *kv, size_t sparse, const dci_gpu_kv_row *row)
 {
-        const size_t list = (sparse * kv->config.max_sequences + dci_gpu_kv_row_at(kv, row)) * kv->shape.n_kv_heads;
-        return kv->planner.frames + list * DCI_GPU_TRANSFORM_BYTES(kv->dim);
+        const size_t list = (sparse * kv->config.max_sequences + dci_gpu_kv_row_number(kv, row)) * kv->shape.n_kv_heads;
+        return kv->learned->transforms + list * DCI_GPU_TRANSFORM_BYTES(kv->dim);
 }
 
 dci_status dci_gpu_kv_upload_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer,
@@ -25,56 +21,27 @@ dci_status dci_gpu_kv_upload_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t n_bytes = DCI_GPU_TRANSFORM_BYTES(kv->dim), at_once = p->upload_bytes / n_bytes;
-        unsigned char *to = frames_at(kv, kv->layers[layer].index, row);
-        dci_status status = DCI_OK;
+        unsigned char *to = row_transforms(kv, kv->layers[layer].index, row);
         if (p->kind != DCI_GPU_LEARNED)
                 return DCI_OK;
-        for (size_t h = 0, here; h < kv->shape.n_kv_heads && status == DCI_OK; h += here) {
+        for (size_t h = 0, here; h < kv->shape.n_kv_heads; h += here) {
                 const size_t left = kv->shape.n_kv_heads - h;
                 here = left < at_once ? left : at_once;
                 for (size_t i = 0; i < here; i++)
                         dci_gpu_transform_fill(&from->heads[h + i].keys->coder, p->upload + i * n_bytes);
-                status = kv->ops->copy(kv->gpu, kv->side, to + h * n_bytes, p->upload, here * n_bytes);
-                if (status == DCI_OK)
-                        status = kv->ops->stream_wait(kv->gpu, kv->side);
+                DCI_TRY(kv->ops->copy(kv->gpu, kv->side, to + h * n_bytes, p->upload, here * n_bytes));
+                DCI_TRY(kv->ops->stream_wait(kv->gpu, kv->side));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_fork_transforms(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to)
 {
         const size_t n_bytes = kv->shape.n_kv_heads * DCI_GPU_TRANSFORM_BYTES(kv->dim);
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < kv->n_sparse && status == DCI_OK && kv->planner.kind == DCI_GPU_LEARNED; l++)
-                status = kv->ops->copy(kv->gpu, kv->side, frames_at(kv, l, to), frames_at(kv, l, from), n_bytes);
-        return status;
-}
-
-/* Layers whose prompt ended in an earlier step have fewer candidates than those in which it ends now: there is no number for all, and plans attend to
- * everything until all have ended. */
-static bool some_ended(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        bool some = false;
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                some = some ||
-                       (dci_kv_groups(kv->host, l) && atomic_load(&sequence->layers[l].prompt) != DCI_KV_PROMPT_OPEN);
-        return some;
-}
-
-dci_status dci_gpu_kv_learned_reserve(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t due, size_t after)
-{
-        if (row->prompting) {
-                row->forming = some_ended(kv, row) ? 0 : dci_kv_prompt_candidates(kv->host, after);
-                return DCI_OK;
-        }
-        dci_status status = dci_kv_wait(kv->host, row->id);
-        if (status != DCI_OK)
-                return status;
-        if (due > row->grouped || dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > row->grouped)
-                status = dci_gpu_kv_upload(kv, row);
-        row->from = row->forming = row->grouped;
-        return status;
+        for (size_t l = 0; l < kv->n_sparse && kv->planner.kind == DCI_GPU_LEARNED; l++)
+                DCI_TRY(kv->ops->copy(kv->gpu, kv->side, row_transforms(kv, l, to), row_transforms(kv, l, from),
+                                      n_bytes));
+        return DCI_OK;
 }
 
 /* --- a prompt's codes -------------------------------------------------------------------------------------------------------- */
@@ -83,7 +50,7 @@ _Static_assert(DCI_GPU_WATCHED_FIRST == DCI_KV_WATCHED_SPAN / DCI_CODE_ROWS &&
                        DCI_GPU_WATCHED_EVERY == DCI_KV_WATCHED && DCI_GPU_CHUNK == DCI_KV_CHUNK,
                "who makes codes knows which residuals are wanted");
 
-/* Residuals of all heads of a layer with n candidates. They lie before the heads' records, in `upload` and in `coding` alike. */
+/* Bytes of the residuals of a layer with n candidates. The heads' records follow them, in `upload` as in `work`. */
 static size_t residual_bytes(const dci_gpu_kv *kv, size_t n)
 {
         return dci_lines(kv->shape.n_kv_heads * (size_t)DCI_GPU_N_WATCHED((int32_t)n) * sizeof(float));
@@ -94,9 +61,9 @@ size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv)
         return kv->host->fits_only ? residual_bytes(kv, kv->config.max_tokens) + DCI_GPU_WRITER_BYTES(kv->dim) : 0;
 }
 
-/* Queues some heads of a layer. */
-static dci_status code_heads(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
-                             size_t first, size_t n)
+/* Queues the encoding of n heads of a layer. */
+static dci_status encode_heads(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
+                               size_t first, size_t n)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t at = residual_bytes(kv, from->n_missing), each = DCI_GPU_WRITER_BYTES(kv->dim);
@@ -105,63 +72,64 @@ static dci_status code_heads(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t l
                                             .bits = kv->shape.key_bits,
                                             .dtype = (int32_t)kv->shape.dtype,
                                             .n_candidates = (int32_t)from->n_missing,
-                                            .row = (int32_t)dci_gpu_kv_row_at(kv, row),
+                                            .row = (int32_t)dci_gpu_kv_row_number(kv, row),
                                             .sink = (int32_t)kv->shape.sink,
                                             .fused = kv->gpu->context->isa != DCI_ISA_SCALAR,
                                             .pool = dci_gpu_kv_host_pool(kv, layer),
                                             .tables = dci_gpu_kv_tables(kv),
-                                            .chunks = dci_gpu_kv_chunks(kv, layer),
-                                            .writers = p->coding + at,
-                                            .residuals = (float *)(void *)p->coding +
+                                            .chunks = dci_gpu_kv_store_chunks(kv, kv->summaries, layer),
+                                            .writers = kv->learned->work + at,
+                                            .residuals = (float *)(void *)kv->learned->work +
                                                          first * (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing)};
         args.pool.layer_at += first * args.pool.head_bytes;
         args.chunks.layer_at += first * args.chunks.head_bytes;
         for (size_t i = 0; i < n; i++)
                 dci_gpu_writer_fill(&from->heads[first + i].keys->coder, p->upload + at + i * each);
-        const dci_status status = kv->ops->copy(kv->gpu, kv->side, p->coding + at, p->upload + at, n * each);
-        return status == DCI_OK ? kv->ops->encode_learned(kv->gpu, kv->side, &args) : status;
+        DCI_TRY(kv->ops->copy(kv->gpu, kv->side, kv->learned->work + at, p->upload + at, n * each));
+        return kv->ops->encode_learned(kv->gpu, kv->side, &args);
 }
 
-/* Codes of whole chunks of a layer, from the host's rows, and residuals in `upload`. */
-static dci_status code_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
+/* Encodes whole chunks of a layer from the host's rows, and gets the residuals in `upload`. */
+static dci_status encode_chunks(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t n_bytes = residual_bytes(kv, from->n_missing),
                      at_once = (p->upload_bytes - n_bytes) / DCI_GPU_WRITER_BYTES(kv->dim);
-        dci_status status = DCI_OK;
-        for (size_t h = 0, here; h < kv->shape.n_kv_heads && status == DCI_OK; h += here) {
+        for (size_t h = 0, here; h < kv->shape.n_kv_heads; h += here) {
                 const size_t left = kv->shape.n_kv_heads - h;
                 here = left < at_once ? left : at_once;
-                status = code_heads(kv, row, layer, from, h, here);
-                if (status == DCI_OK && left > here) /* records have left their place */
-                        status = kv->ops->stream_wait(kv->gpu, kv->side);
+                DCI_TRY(encode_heads(kv, row, layer, from, h, here));
+                if (left > here) {
+                        /* before the records in `upload` are overwritten */
+                        DCI_TRY(kv->ops->stream_wait(kv->gpu, kv->side));
+                }
         }
-        if (status == DCI_OK)
-                status = kv->ops->copy(kv->gpu, kv->side, p->upload, p->coding, n_bytes);
-        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+        DCI_TRY(kv->ops->copy(kv->gpu, kv->side, p->upload, kv->learned->work, n_bytes));
+        return kv->ops->stream_wait(kv->gpu, kv->side);
 }
 
-/* The host forms all of a layer in which some head's keys were not fit for a fit. */
-static dci_status code_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from)
+/* Encodes a layer; the host does it where some head's keys did not allow a fit. */
+static dci_status encode_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from)
 {
         bool fitted = true;
         for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
                 fitted = fitted && from->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
         if (!fitted)
                 return dci_kv_set_codes(kv->host, from, NULL, 0);
-        const dci_status status = dci_gpu_kv_check_device(kv, code_chunks(kv, row, layer, from));
-        return status == DCI_OK ? dci_kv_set_codes(kv->host, from, (const float *)(const void *)kv->planner.upload,
-                                                   (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing))
-                                : status;
+        DCI_GPU_KV_TRY(kv, encode_chunks(kv, row, layer, from));
+        return dci_kv_set_codes(kv->host, from, (const float *)(const void *)kv->planner.upload,
+                                (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing));
 }
 
-/* What the prompt gave in this layer: n candidates. */
-static dci_status bring_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from, size_t n)
+/* Uploads what the prompt gave in this layer: n candidates. */
+static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from, size_t n)
 {
-        dci_status status = from->uncoded ? code_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0);
+        dci_status status =
+                from->uncoded ? encode_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0);
         if (status != DCI_OK)
                 return status;
-        status = dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK, dci_gpu_kv_chunks_of(n));
+        status = dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK,
+                                         dci_gpu_kv_count_chunks(n));
         if (status == DCI_OK)
                 status = dci_gpu_kv_upload_centres(kv, row, layer, from);
         if (status == DCI_OK)
@@ -177,7 +145,7 @@ static bool uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
         return some;
 }
 
-/* Candidates that codes are made of in some layer: all chunks of them are there then, though other layers may have fewer. */
+/* The most candidates that a layer encodes: chunks are allocated for these, though other layers may have fewer. */
 static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         size_t most = 0;
@@ -188,53 +156,48 @@ static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
         return most;
 }
 
-/* Where some layer has nothing to be chosen by yet, the device has no use for what others have. */
-static dci_status code_on_host(dci_gpu_kv *kv, dci_kv_sequence *sequence)
+/* Encodes on the host, for sequences of which some layer has no candidates yet: the device could not use the others. */
+static dci_status encode_on_host(dci_gpu_kv *kv, dci_kv_sequence *sequence)
 {
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (sequence->layers[l].uncoded)
-                        status = dci_kv_set_codes(kv->host, &sequence->layers[l], NULL, 0);
-        return status;
+                        DCI_TRY(dci_kv_set_codes(kv->host, &sequence->layers[l], NULL, 0));
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence), coded = max_uncoded(kv, sequence);
-        dci_status status = DCI_OK;
         if (!kv->host->fits_only)
                 return DCI_OK;
-        const bool brings = n > 0 && uncoded(kv, sequence);
+        const bool uploads = n > 0 && uncoded(kv, sequence);
         if (n == 0)
-                status = code_on_host(kv, sequence);
-        if (brings)
-                status = dci_gpu_kv_store_make_exclusive(kv, &kv->planner.summaries, kv->side,
-                                                         dci_gpu_kv_row_at(kv, row), 0,
-                                                         dci_gpu_kv_chunks_of(n > coded ? n : coded));
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK && brings; l++)
+                DCI_TRY(encode_on_host(kv, sequence));
+        if (uploads)
+                DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, kv->summaries, kv->side, dci_gpu_kv_row_number(kv, row), 0,
+                                                        dci_gpu_kv_count_chunks(n > coded ? n : coded)));
+        for (size_t l = 0; l < kv->shape.n_layers && uploads; l++)
                 if (dci_kv_groups(kv->host, l))
-                        status = bring_layer(kv, row, l, &sequence->layers[l], n);
-        if (brings && status == DCI_OK) {
-                row->grouped = row->forming = n;
-                row->framed = true;
-                row->behind = false;
+                        DCI_TRY(upload_layer(kv, row, l, &sequence->layers[l], n));
+        if (uploads) {
+                row->grouped = row->build_end = n;
+                row->has_transforms = true;
+                row->stale = false;
         }
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++)
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (dci_kv_groups(kv->host, l))
-                        status = dci_kv_build_missing(kv->host, &sequence->layers[l], n / DCI_KV_CHUNK * DCI_KV_CHUNK);
-        return status;
+                        DCI_TRY(dci_kv_build_missing(kv->host, &sequence->layers[l], n / DCI_KV_CHUNK * DCI_KV_CHUNK));
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        if (!kv->host->fits_only || row->framed)
+        if (!kv->host->fits_only || row->has_transforms)
                 return DCI_OK;
-        dci_status status = dci_gpu_kv_wait_rows(kv);
-        if (status == DCI_OK)
-                status = dci_kv_wait(kv->host, row->id);
-        return status == DCI_OK && uncoded(kv, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row)
-                                                                                  : status;
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        DCI_TRY(dci_kv_wait(kv->host, row->id));
+        return uncoded(kv, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row) : DCI_OK;
 }
 
 /* --- a prompt that ends in a step which plans ---------------------------------------------------------------------------------- */
@@ -242,22 +205,22 @@ dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
 {
         dci_status status = DCI_OK;
-        if (kv->planner.kind != DCI_GPU_LEARNED || kv->layers[layer].formed)
+        if (kv->planner.kind != DCI_GPU_LEARNED || kv->layers[layer].built)
                 return DCI_OK;
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                if (!row->prompting || row->forming == 0)
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                if (!row->prompting || row->build_end == 0)
                         continue;
                 status = dci_kv_wait(kv->host, row->id);
-                if (status == DCI_OK && dci_kv_groups(kv->host, layer)) /* others use another layer's lists */
-                        status = bring_layer(kv, row, layer, &dci_gpu_kv_host_sequence(kv, row)->layers[layer],
-                                             row->forming);
+                if (status == DCI_OK && dci_kv_groups(kv->host, layer)) /* others use the lists of another layer */
+                        status = upload_layer(kv, row, layer, &dci_gpu_kv_host_sequence(kv, row)->layers[layer],
+                                              row->build_end);
         }
-        /* Without memory for one row the plan is asked for again: so they are counted together. */
+        /* A plan that fails for lack of memory is repeated, so rows are counted only when all succeed. */
         for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                row->n_formed += row->prompting && row->forming > 0;
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                row->n_built += row->prompting && row->build_end > 0;
         }
-        kv->layers[layer].formed = status == DCI_OK;
+        kv->layers[layer].built = status == DCI_OK;
         return status;
 }

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Plans of a KV cache on a device, which the host makes, and attention over them. */
+/* Plans, made by the host or on the device, and attention over them. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/fetch_baselines.h"
+#include "offload/learned_codes.h"
+#include "offload/pool.h"
+#include "offload/prompt.h"
+#include "offload/schedule.h"
+#include "offload/select.h"
+#include "offload/tail.h"
 
 static dci_status check_queries(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld)
 {
-        const dci_status status = dci_gpu_kv_check_step(kv, stream, layer);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
         if (!kv->layers[layer].appended && kv->step.n_tokens > 0)
                 return dci_fail(DCI_ERR_INVALID, "layer %zu has not got its rows in this step", layer);
         if (ld < kv->dim)
@@ -21,37 +25,35 @@ static dci_status check_queries(dci_gpu_kv *kv, void *stream, size_t layer, cons
 
 /* --- plan --------------------------------------------------------------------------------------------------------- */
 
-/* The queries, one behind the other, in host memory; with them, all that was queued before. */
+/* Copies the queries to host memory, packed, and waits for them and all that was queued before. */
 static dci_status fetch_queries(dci_gpu_kv *kv, const void *queries, size_t ld)
 {
         const size_t n = kv->step.n * kv->shape.n_query_heads, n_bytes = kv->dim * kv->query_es;
-        dci_status status = ld == kv->dim ? kv->ops->copy(kv->gpu, kv->step.stream, kv->queries, queries, n * n_bytes)
-                                          : kv->ops->copy_rows(kv->gpu, kv->step.stream, kv->queries, queries,
-                                                               ld * kv->query_es, n_bytes, n);
-        if (status == DCI_OK)
-                status = kv->ops->event_record(kv->gpu, kv->query_event, kv->step.stream);
-        if (status == DCI_OK)
-                status = kv->ops->event_wait(kv->gpu, kv->query_event);
-        /* Whole blocks of a prompt in the same step take another way. */
-        if (status == DCI_OK && kv->step.packed)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return status;
+        DCI_TRY(ld == kv->dim ? kv->ops->copy(kv->gpu, kv->step.stream, kv->queries, queries, n * n_bytes)
+                              : kv->ops->copy_rows(kv->gpu, kv->step.stream, kv->queries, queries, ld * kv->query_es,
+                                                   n_bytes, n));
+        DCI_TRY(kv->ops->event_record(kv->gpu, kv->query_event, kv->step.stream));
+        DCI_TRY(kv->ops->event_wait(kv->gpu, kv->query_event));
+        /* Whole blocks of a prompt in the same step are copied on the side stream. */
+        if (kv->step.packed)
+                DCI_TRY(kv->ops->stream_wait(kv->gpu, kv->side));
+        return DCI_OK;
 }
 
-/* Tokens of the longest list, and what may get into hot slots. */
+/* Notes the longest list, and which positions may get into hot slots. */
 static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 {
         const dci_kv_plan *plan = &layer->plan;
         const size_t n_heads = plan->n_lists, unit = (size_t)1 << kv->unit_shift;
         layer->n_longest = 0;
         for (size_t i = 0; i < kv->step.n; i++) {
-                dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const size_t kept = (size_t)(plan->sink_end[i] + plan->n_tokens[i] - plan->recent_begin[i]);
                 for (size_t h = 0; h < n_heads; h++) {
                         const size_t list = i * n_heads + h, n = (size_t)plan->counts[list];
                         const size_t end =
                                 n == 0 ? 0 : ((size_t)plan->positions[list * plan->stride + n - 1] | (unit - 1)) + 1;
-                        row->listed = end > row->listed ? end : row->listed;
+                        row->hot_end = end > row->hot_end ? end : row->hot_end;
                         layer->n_longest = kept + n > layer->n_longest ? kept + n : layer->n_longest;
                 }
         }
@@ -60,7 +62,7 @@ static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 static dci_status check_ended(const dci_gpu_kv *kv, size_t layer)
 {
         for (size_t i = 0; i < kv->step.n; i++) {
-                const dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 if (atomic_load(&dci_gpu_kv_host_sequence(kv, row)->layers[layer].prompt) == DCI_KV_PROMPT_OPEN)
                         return dci_fail(DCI_ERR_INVALID, "sequence %lld: the prompt has not ended in layer %zu",
                                         (long long)row->id, layer);
@@ -68,70 +70,66 @@ static dci_status check_ended(const dci_gpu_kv *kv, size_t layer)
         return DCI_OK;
 }
 
-/* Whole blocks of a prompt in the same step go to the host on their own way, and what is planned and attended to may be read there. */
-static dci_status behind_packed(dci_gpu_kv *kv)
+/* Orders the step after the copies of whole blocks of a prompt on the side stream, since plans and attention may read
+ * them in host memory. */
+static dci_status wait_packed(dci_gpu_kv *kv)
 {
         if (!kv->step.packed)
                 return DCI_OK;
-        const dci_status status = kv->ops->event_record(kv->gpu, kv->side_event, kv->side);
-        return status == DCI_OK ? kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event) : status;
+        DCI_TRY(kv->ops->event_record(kv->gpu, kv->side_event, kv->side));
+        return kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event);
 }
 
-/* Nothing is known of the lists here: any token may be in a hot slot, and none is longer than the budget, but for sequences without
- * summaries, whose attention is slow anyway. */
+/* The host does not know the lists: any token may get into a hot slot, and no list exceeds the budget, but for
+ * sequences without summaries, whose attention is slow anyway. */
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         dci_gpu_kv_layer *at = &kv->layers[layer];
-        dci_status status = dci_gpu_kv_check_anchor(kv, layer);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_hand_over_layer(kv, layer);
-        if (status == DCI_OK)
-                status = check_ended(kv, layer);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_learned_plan(kv, layer);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_check_anchor(kv, layer));
+        DCI_TRY(dci_gpu_kv_hand_over_layer(kv, layer));
+        DCI_TRY(check_ended(kv, layer));
+        DCI_TRY(dci_gpu_kv_learned_plan(kv, layer));
         for (size_t i = 0; i < kv->step.n; i++)
-                kv->rows[kv->step.at[i]].listed = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
-        /* What is left of parts has room for sequences of max_tokens. */
+                kv->rows[kv->step.rows[i]].hot_end = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
+        /* The buffer of parts is large enough for sequences of max_tokens. */
         at->n_longest = kv->shape.budget < kv->config.max_tokens ? kv->shape.budget : kv->config.max_tokens;
-        kv->planner.at_hand = layer;
-        status = dci_gpu_kv_check_device(kv, behind_packed(kv));
-        if (status == DCI_OK)
-                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_select(kv, layer, queries, ld));
-        at->planned = status == DCI_OK;
-        return status;
+        kv->planner.planned_layer = layer;
+        at->planned = false;
+        DCI_GPU_KV_TRY(kv, wait_packed(kv));
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_select(kv, layer, queries, ld));
+        at->planned = true;
+        return DCI_OK;
+}
+
+/* The host plans. */
+static dci_status plan_on_host(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+{
+        dci_gpu_kv_layer *at = &kv->layers[layer];
+        DCI_GPU_KV_TRY(kv, fetch_queries(kv, queries, ld));
+        DCI_TRY(dci_gpu_kv_hand_over_layer(kv, layer));
+        for (size_t i = 0; i < kv->step.n; i++)
+                DCI_TRY(dci_gpu_kv_check_good(kv, &kv->rows[kv->step.rows[i]]));
+        DCI_TRY(dci_kv_plan_make(kv->host, layer, kv->step.n, kv->step.ids, kv->queries, kv->dim, &at->plan));
+        note_plan(kv, at);
+        return DCI_OK;
 }
 
 static dci_status make_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld)
 {
-        dci_gpu_kv_layer *at;
-        dci_status status = check_queries(kv, stream, layer, queries, ld);
-        if (status != DCI_OK)
-                return status;
-        at = &kv->layers[layer];
+        DCI_TRY(check_queries(kv, stream, layer, queries, ld));
+        dci_gpu_kv_layer *at = &kv->layers[layer];
         if (!at->dense && kv->planner.on)
                 return plan_on_device(kv, layer, queries, ld);
-        if (!at->dense)
-                status = dci_gpu_kv_check_device(kv, fetch_queries(kv, queries, ld));
-        if (status == DCI_OK)
-                status = dci_gpu_kv_hand_over_layer(kv, layer);
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK && !at->dense; i++)
-                status = dci_gpu_kv_check_good(kv, &kv->rows[kv->step.at[i]]);
-        if (status == DCI_OK && !at->dense) {
-                at->planned = false;
-                status = dci_kv_plan_make(kv->host, layer, kv->step.n, kv->step.ids, kv->queries, kv->dim, &at->plan);
-                if (status == DCI_OK)
-                        note_plan(kv, at);
-        }
+        const dci_status status =
+                at->dense ? dci_gpu_kv_hand_over_layer(kv, layer) : plan_on_host(kv, layer, queries, ld);
         at->planned = status == DCI_OK;
         return status;
 }
 
 dci_status dci_gpu_kv_plan(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld)
 {
-        const dci_status status = dci_gpu_kv_lock(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, make_plan(kv, stream, layer, queries, ld));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, make_plan(kv, stream, layer, queries, ld));
 }
 
 /* --- attention ---------------------------------------------------------------------------------------------------- */
@@ -140,24 +138,22 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
                                const void *out, size_t out_ld, const float *out_lse)
 {
         const size_t out_es = dci_dtype_size((dci_dtype)kv->config.out_dtype);
-        dci_status status = check_queries(kv, stream, layer, queries, ld);
-        if (status == DCI_OK && !kv->layers[layer].planned)
-                status = dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
-                                  layer);
-        if (status == DCI_OK && kv->planner.on && !kv->layers[layer].dense && kv->planner.at_hand != layer)
-                status = dci_fail(DCI_ERR_INVALID, "layer %zu was planned, but layer %zu since, in place of its lists",
-                                  layer, kv->planner.at_hand);
-        if (status == DCI_OK && out_ld < kv->dim)
-                status =
-                        dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld, kv->dim);
-        if (status == DCI_OK && (uintptr_t)out % out_es != 0)
-                status = dci_fail(DCI_ERR_INVALID, "the outputs are not aligned to %zu bytes", out_es);
-        if (status == DCI_OK)
-                status = kv->ops->pointer_check(kv->gpu, out, "out");
-        return status == DCI_OK && out_lse != NULL ? kv->ops->pointer_check(kv->gpu, out_lse, "out_lse") : status;
+        DCI_TRY(check_queries(kv, stream, layer, queries, ld));
+        if (!kv->layers[layer].planned)
+                return dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
+                                layer);
+        if (kv->planner.on && !kv->layers[layer].dense && kv->planner.planned_layer != layer)
+                return dci_fail(DCI_ERR_INVALID, "layer %zu was planned, but layer %zu since, in place of its lists",
+                                layer, kv->planner.planned_layer);
+        if (out_ld < kv->dim)
+                return dci_fail(DCI_ERR_INVALID, "the outputs' stride is %zu, expected at least %zu", out_ld, kv->dim);
+        if ((uintptr_t)out % out_es != 0)
+                return dci_fail(DCI_ERR_INVALID, "the outputs are not aligned to %zu bytes", out_es);
+        DCI_TRY(kv->ops->pointer_check(kv->gpu, out, "out"));
+        return out_lse != NULL ? kv->ops->pointer_check(kv->gpu, out_lse, "out_lse") : DCI_OK;
 }
 
-static dci_gpu_attend_args args_of(const dci_gpu_kv *kv, const dci_gpu_kv_layer *at)
+static dci_gpu_attend_args attend_args(const dci_gpu_kv *kv, const dci_gpu_kv_layer *at)
 {
         return (dci_gpu_attend_args){.n_sequences = (int32_t)kv->step.n,
                                      .n_heads = (int32_t)kv->shape.n_kv_heads,
@@ -180,21 +176,19 @@ static dci_gpu_attend_args args_of(const dci_gpu_kv *kv, const dci_gpu_kv_layer 
 static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld, void *out,
                          size_t out_ld, float *out_lse)
 {
-        dci_status status = check_attend(kv, stream, layer, queries, ld, out, out_ld, out_lse);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
         dci_gpu_kv_layer *at = &kv->layers[layer];
         const size_t n = kv->step.n;
         if (at->dense) {
                 at->n_longest = 0;
                 for (size_t i = 0; i < n; i++) {
-                        const size_t after = kv->rows[kv->step.at[i]].n + kv->step.wanted[i];
+                        const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
                         at->n_longest = after > at->n_longest ? after : at->n_longest;
                 }
                 if (kv->step.bound > 0)
                         at->n_longest = kv->step.bound;
         }
-        dci_gpu_attend_args args = args_of(kv, at);
+        dci_gpu_attend_args args = attend_args(kv, at);
         args.queries = queries;
         args.query_ld = ld;
         args.out = out;
@@ -203,9 +197,9 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
         if (at->dense) {
                 args.pool = dci_gpu_kv_dense_pool(kv, layer);
         } else {
-                status = dci_gpu_kv_fetch(kv, stream, layer);
-                args.early =
-                        kv->n_frames > 0 && kv->config.gather == DCI_GPU_GATHER_MAPPED; /* the gather stands between */
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_fetch(kv, stream, layer));
+                args.early = kv->n_frames > 0 && kv->config.gather == DCI_GPU_GATHER_MAPPED;
+                /* the gather is queued before the attention */
                 args.sink_end = kv->answer;
                 args.recent_begin = kv->answer + n;
                 args.n_tokens = kv->answer + 2 * n;
@@ -213,22 +207,18 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 args.slots = args.counts + kv->n_lists;
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
-                args.tail_out = kv->planner.on ? kv->planner.tail_out : dci_gpu_kv_mapped(kv, at->plan.tail_out);
-                args.tail_lse = kv->planner.on ? kv->planner.tail_lse : dci_gpu_kv_mapped(kv, at->plan.tail_lse);
-                if (status == DCI_OK && kv->planner.on)
-                        status = dci_gpu_kv_tail_of_means(kv, layer, queries, ld);
+                args.tail_out = kv->planner.on ? kv->tail->out : dci_gpu_kv_mapped(kv, at->plan.tail_out);
+                args.tail_lse = kv->planner.on ? kv->tail->lse : dci_gpu_kv_mapped(kv, at->plan.tail_lse);
+                if (kv->planner.on)
+                        DCI_GPU_KV_TRY(kv, dci_gpu_kv_tail_sums(kv, layer, queries, ld));
         }
-        if (status == DCI_OK)
-                status = kv->ops->attend(kv->gpu, stream, &args);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_schedule_join(kv);
-        return dci_gpu_kv_check_device(kv, status);
+        DCI_GPU_KV_TRY(kv, kv->ops->attend(kv->gpu, stream, &args));
+        return dci_gpu_kv_check_device(kv, dci_gpu_kv_join_ahead(kv));
 }
 
 dci_status dci_gpu_kv_attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld, void *out,
                              size_t out_ld, float *out_lse)
 {
-        const dci_status status = dci_gpu_kv_lock(kv);
-        return status != DCI_OK ? status
-                                : dci_gpu_kv_unlock(kv, attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
 }

@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What a device can plan, and what planning takes: sizes, and what is written once. */
+/* What a device can plan. */
 #include "core/internal.h"
 
 #include "kv/stages/stages.h"
+#include "offload/clusters.h"
+#include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
+#include "offload/planner.h"
+#include "offload/prompt_kmeans.h"
+#include "offload/schedule.h"
+#include "offload/tail.h"
 
 #define UPLOAD_BYTES ((size_t)4 << 20)
-#define SCORE_BYTES ((size_t)256 << 20) /* of scores at once; a sequence at least */
+#define SCORE_BYTES ((size_t)256 << 20) /* of a batch of sequences; at least one */
 
-/* --- what can be planned ------------------------------------------------------------------------------------------------------- */
+/* --- what is supported --------------------------------------------------------------------------------------------- */
 
 static dci_status unsupported(const char *what)
 {
         return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with %s", what);
 }
 
-static int32_t kind_of(const dci_kv_config *c)
+static int32_t summary_kind(const dci_kv_config *c)
 {
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_CODES)
                 return DCI_GPU_CODES;
@@ -39,13 +45,15 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
         if (shape->select != DCI_KV_SELECT_SCAN &&
             (shape->select != DCI_KV_SELECT_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
-        if (kind_of(shape) == 0)
+        if (summary_kind(shape) == 0)
                 return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
-        if (kind_of(shape) == DCI_GPU_LEARNED && 4 * shape->dim_k * (size_t)shape->key_bits > DCI_GPU_LEARNED_BLOCK)
+        if (summary_kind(shape) == DCI_GPU_LEARNED &&
+            4 * shape->dim_k * (size_t)shape->key_bits > DCI_GPU_LEARNED_BLOCK)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the device cannot plan with learned codes of %d bits and %zu elements",
                                 (int)shape->key_bits, shape->dim_k);
-        if (kind_of(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 && shape->key_bits != 1)
+        if (summary_kind(shape) == DCI_GPU_CODES && shape->key_bits != 4 && shape->key_bits != 2 &&
+            shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
         if (shape->combine == DCI_KV_COMBINE_EACH)
@@ -54,8 +62,8 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                 return unsupported("a choice in two stages");
         if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
                 return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
-        const dci_status status = dci_gpu_kv_can_schedule(shape);
-        return status != DCI_OK ? status : dci_gpu_kv_can_tail(shape, config->max_tokens);
+        DCI_TRY(dci_gpu_kv_can_schedule(shape));
+        return dci_gpu_kv_can_tail(shape, config->max_tokens);
 }
 
 /* --- sizes -------------------------------------------------------------------------------------------------------------------- */
@@ -68,7 +76,7 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                 return;
         p->on = true;
         kv->host->elsewhere = true;
-        p->kind = kind_of(c);
+        p->kind = summary_kind(c);
         p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
         p->weigh = !dci_kv_combines_by_softmax(kv->host) ? DCI_GPU_WEIGH_EVEN
                    : c->group == DCI_KV_GROUP_TOKEN      ? DCI_GPU_WEIGH_KEPT
@@ -76,22 +84,23 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         kv->host->fits_only = p->kind == DCI_GPU_LEARNED && kv->host->tail_bytes == 0;
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
-        p->listed = dci_gpu_kv_has_clusters(c);
+        p->clustered = dci_gpu_kv_has_clusters(c);
         size_t most = kv->config.max_tokens >> p->group_shift;
-        if (p->listed)
+        if (p->clustered)
                 most = dci_gpu_kv_clusters_init(kv);
         else
-                dci_gpu_kv_store_init(kv, &p->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
+                dci_gpu_kv_store_init(kv, kv->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
         const size_t coding = dci_gpu_kv_coding_bytes(kv);
-        p->upload_bytes = p->summaries.chunk_bytes > UPLOAD_BYTES ? p->summaries.chunk_bytes
-                                                                  : UPLOAD_BYTES; /* and two centres of all heads */
+        p->upload_bytes = kv->summaries->chunk_bytes > UPLOAD_BYTES
+                                  ? kv->summaries->chunk_bytes
+                                  : UPLOAD_BYTES; /* which also fits two centres of all heads */
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
         p->max_groups = (most + 64) / 32 * 32;
         const size_t each = c->n_query_heads * p->max_groups * sizeof(float), some = SCORE_BYTES / each;
-        p->at_once = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
-        if (p->at_once > DCI_GPU_MAX_LISTS / c->n_kv_heads)
-                p->at_once = DCI_GPU_MAX_LISTS / c->n_kv_heads;
+        p->batch = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
+        if (p->batch > DCI_GPU_MAX_LISTS / c->n_kv_heads)
+                p->batch = DCI_GPU_MAX_LISTS / c->n_kv_heads;
         dci_gpu_kv_schedule_init(kv);
 }
 
@@ -101,8 +110,8 @@ static dci_status upload_signs(dci_gpu_kv *kv, uint64_t seed, float *to)
         dci_rng rng;
         dci_rng_seed(&rng, seed);
         dci_rotation_init(&rng, kv->dim, kv->planner.upload, &rotation);
-        const dci_status status = kv->ops->copy(kv->gpu, kv->side, to, kv->planner.upload, dci_rotation_bytes(kv->dim));
-        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+        DCI_TRY(kv->ops->copy(kv->gpu, kv->side, to, kv->planner.upload, dci_rotation_bytes(kv->dim)));
+        return kv->ops->stream_wait(kv->gpu, kv->side);
 }
 
 dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
@@ -110,27 +119,27 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
         dci_gpu_kv_planner *p = &kv->planner;
         if (!p->on)
                 return DCI_OK;
-        dci_status status = kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
-                                          2 * p->at_once * kv->shape.n_kv_heads * sizeof *p->n_found);
+        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
+                              2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found));
         /* Layers that use another one's lists get no centres from the host. */
-        if (status == DCI_OK && p->kind == DCI_GPU_CODES)
-                status = kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
-                                       kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_schedule_begin(kv);
-        if (status == DCI_OK && kv->shape.tail != DCI_KV_TAIL_DROP)
-                status = kv->ops->fill(kv->gpu, kv->side, p->tail_arrived, 0, kv->n_lists * sizeof *p->tail_arrived);
-        if (status == DCI_OK && dci_gpu_kv_coded(p))
-                status = upload_signs(kv, kv->shape.seed, p->signs);
-        if (status == DCI_OK && kv->shape.tail == DCI_KV_TAIL_LOWBIT)
-                status = upload_signs(kv, ~kv->shape.seed, p->value_signs); /* as dci_kv_begin_values */
-        return status == DCI_OK ? kv->ops->stream_wait(kv->gpu, kv->side) : status;
+        if (p->kind == DCI_GPU_CODES)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
+                                      kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres));
+        DCI_TRY(dci_gpu_kv_schedule_begin(kv));
+        if (kv->shape.tail != DCI_KV_TAIL_DROP)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->tail->arrived, 0,
+                                      kv->n_lists * sizeof *kv->tail->arrived));
+        if (dci_gpu_kv_coded(p))
+                DCI_TRY(upload_signs(kv, kv->shape.seed, p->signs));
+        if (kv->shape.tail == DCI_KV_TAIL_LOWBIT)
+                DCI_TRY(upload_signs(kv, ~kv->shape.seed, p->value_signs)); /* as dci_kv_begin_values */
+        return kv->ops->stream_wait(kv->gpu, kv->side);
 }
 
 void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_store_destroy(kv, &kv->planner.summaries);
-        dci_gpu_kv_store_destroy(kv, &kv->planner.ids);
+        dci_gpu_kv_store_destroy(kv, kv->summaries);
+        dci_gpu_kv_store_destroy(kv, kv->ids);
         dci_gpu_kv_schedule_destroy(kv);
         dci_gpu_kv_prompt_kmeans_destroy(kv);
 }

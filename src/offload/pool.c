@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The pool as the device has it: pieces as the host takes them, tables of blocks, dense layers' copies. */
+/* The pool of blocks on the device. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/pool.h"
 
 /* --- the hook ------------------------------------------------------------------------------------------------------------------- */
 
@@ -16,48 +16,48 @@ static int32_t refuse(dci_gpu_kv *kv, dci_status status)
 
 static dci_status check_room(const dci_gpu_kv *kv)
 {
-        if (kv->n_pieces == kv->piece_capacity)
+        if (kv->pool->n_pieces == kv->pool->piece_capacity)
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu sequences of %zu tokens need %zu pieces of memory at most, which are there",
-                                kv->config.max_sequences, kv->config.max_tokens, kv->piece_capacity);
-        return dci_gpu_kv_check_device_bytes(kv, kv->dense_piece_bytes);
+                                kv->config.max_sequences, kv->config.max_tokens, kv->pool->piece_capacity);
+        return dci_gpu_kv_check_device_bytes(kv, kv->pool->dense_piece_bytes);
 }
 
-/* Called under the lock of a call that may take pieces. */
+/* The hook is called under the lock of a call that may allocate pieces. */
 static int32_t taken(void *ctx, void *memory, size_t n_bytes)
 {
         dci_gpu_kv *kv = ctx;
-        void *address = NULL, *dense = NULL;
+        void *address = NULL;
+        unsigned char *dense = NULL;
         dci_status status = check_room(kv);
         if (status == DCI_OK)
                 status = kv->ops->pin(kv->gpu, memory, n_bytes, &address);
         if (status != DCI_OK)
                 return refuse(kv, status);
-        if (kv->dense_piece_bytes > 0)
-                status = kv->ops->alloc(kv->gpu, kv->dense_piece_bytes, &dense);
+        status = dci_gpu_kv_alloc_device(kv, kv->pool->dense_piece_bytes, &dense);
         if (status != DCI_OK) {
                 kv->ops->unpin(kv->gpu, memory);
                 return refuse(kv, status);
         }
-        kv->pieces[kv->n_pieces] = address;
-        if (kv->dense_piece_bytes > 0)
-                kv->dense_pieces[kv->n_pieces] = dense;
-        kv->n_pieces++;
-        kv->pool_bytes += n_bytes;
-        kv->dense_bytes += kv->dense_piece_bytes;
+        kv->pool->pieces[kv->pool->n_pieces] = address;
+        if (kv->pool->dense_piece_bytes > 0)
+                kv->pool->dense_pieces[kv->pool->n_pieces] = dense;
+        kv->pool->n_pieces++;
+        kv->pool->n_bytes += n_bytes;
+        kv->pool->dense_bytes += kv->pool->dense_piece_bytes;
         return 0;
 }
 
-/* At the end only, in the order they came. */
+/* Pieces are freed only when the object ends, in the order in which they were allocated. */
 static void given_back(void *ctx, void *memory, size_t n_bytes)
 {
         dci_gpu_kv *kv = ctx;
         kv->ops->unpin(kv->gpu, memory);
-        kv->pool_bytes -= n_bytes;
-        kv->n_pieces--;
-        if (kv->dense_piece_bytes > 0) {
-                kv->ops->free(kv->gpu, kv->dense_pieces[kv->n_pieces], kv->dense_piece_bytes);
-                kv->dense_bytes -= kv->dense_piece_bytes;
+        kv->pool->n_bytes -= n_bytes;
+        kv->pool->n_pieces--;
+        if (kv->pool->dense_piece_bytes > 0) {
+                dci_gpu_kv_free_device(kv, kv->pool->dense_pieces[kv->pool->n_pieces], kv->pool->dense_piece_bytes);
+                kv->pool->dense_bytes -= kv->pool->dense_piece_bytes;
         }
 }
 
@@ -66,14 +66,14 @@ dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv)
         return (dci_kv_hook){kv, taken, given_back};
 }
 
-/* --- where rows lie --------------------------------------------------------------------------------------------------------------- */
+/* --- kernel arguments ---------------------------------------------------------------------------------------------- */
 
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block)
 {
         return dci_kv_page_at(kv->host, layer, block, 0).keys;
 }
 
-static dci_gpu_pool pool_of(const dci_gpu_kv *kv, unsigned char **pieces, size_t layer)
+static dci_gpu_pool make_pool(const dci_gpu_kv *kv, unsigned char **pieces, size_t layer)
 {
         const dci_kv_pool *pool = &kv->host->pool;
         const size_t page = kv->shape.page_tokens;
@@ -90,13 +90,13 @@ static dci_gpu_pool pool_of(const dci_gpu_kv *kv, unsigned char **pieces, size_t
 
 dci_gpu_pool dci_gpu_kv_host_pool(const dci_gpu_kv *kv, size_t layer)
 {
-        return pool_of(kv, kv->device_pieces, layer);
+        return make_pool(kv, kv->pool->device_pieces, layer);
 }
 
 dci_gpu_pool dci_gpu_kv_dense_pool(const dci_gpu_kv *kv, size_t layer)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
-        return at->dense ? pool_of(kv, kv->device_dense, at->index) : (dci_gpu_pool){.pieces = NULL};
+        return at->dense ? make_pool(kv, kv->pool->device_dense, at->index) : (dci_gpu_pool){.pieces = NULL};
 }
 
 dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer)
@@ -115,44 +115,41 @@ dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer)
                                .n_slots = (int32_t)kv->n_slots};
 }
 
-dci_gpu_resident dci_gpu_kv_resident_of(const dci_gpu_kv *kv, size_t layer)
-{
-        const dci_gpu_kv_resident *r = &kv->resident;
-        const size_t index = kv->layers[layer].index;
-        if (kv->layers[layer].dense || r->n_places == 0)
-                return (dci_gpu_resident){.pages = NULL};
-        return (dci_gpu_resident){.pages = r->memory + index * r->n_places * kv->host->pool.block_bytes,
-                                  .places = r->device_places,
-                                  .taken = r->taken + index * kv->n_lists};
-}
-
 dci_gpu_tables dci_gpu_kv_tables(const dci_gpu_kv *kv)
 {
-        return (dci_gpu_tables){kv->device_tables, kv->max_blocks};
+        return (dci_gpu_tables){kv->pool->device_tables, kv->max_blocks};
 }
 
-/* --- what the device is told ------------------------------------------------------------------------------------------------------ */
+dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
+{
+        return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
+                               .window = (int32_t)kv->shape.window,
+                               .budget = (int32_t)kv->shape.budget,
+                               .unit = (int32_t)dci_kv_unit(kv->host)};
+}
+
+/* --- uploads ------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_gpu_kv_upload_pieces(dci_gpu_kv *kv, void *stream)
 {
-        const size_t first = kv->n_uploaded, n = kv->n_pieces - first;
+        const size_t first = kv->pool->n_uploaded, n = kv->pool->n_pieces - first;
         if (n == 0)
                 return DCI_OK;
-        dci_status status =
-                kv->ops->copy(kv->gpu, stream, kv->device_pieces + first, kv->pieces + first, n * sizeof(void *));
-        if (status == DCI_OK && kv->n_dense > 0)
-                status = kv->ops->copy(kv->gpu, stream, kv->device_dense + first, kv->dense_pieces + first,
-                                       n * sizeof(void *));
-        if (status == DCI_OK)
-                kv->n_uploaded = kv->n_pieces;
-        return status;
+        DCI_TRY(kv->ops->copy(kv->gpu, stream, kv->pool->device_pieces + first, kv->pool->pieces + first,
+                              n * sizeof(void *)));
+        if (kv->n_dense > 0)
+                DCI_TRY(kv->ops->copy(kv->gpu, stream, kv->pool->device_dense + first, kv->pool->dense_pieces + first,
+                                      n * sizeof(void *)));
+        kv->pool->n_uploaded = kv->pool->n_pieces;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
-        const size_t at = dci_gpu_kv_row_at(kv, row) * kv->max_blocks + first;
+        const size_t at = dci_gpu_kv_row_number(kv, row) * kv->max_blocks + first;
         return n == 0 ? DCI_OK
-                      : kv->ops->copy(kv->gpu, stream, kv->device_tables + at, kv->tables + at, n * sizeof *kv->tables);
+                      : kv->ops->copy(kv->gpu, stream, kv->pool->device_tables + at, kv->pool->tables + at,
+                                      n * sizeof *kv->pool->tables);
 }
 
 size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end)
@@ -167,20 +164,19 @@ size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t fir
 dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
         const dci_kv_pool *pool = &kv->host->pool;
-        const int32_t *table = kv->tables + dci_gpu_kv_row_at(kv, row) * kv->max_blocks;
-        dci_status status = DCI_OK;
+        const int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!kv->layers[l].dense)
                         continue;
-                for (size_t b = first, end; b < first + n && status == DCI_OK; b = end) {
+                for (size_t b = first, end; b < first + n; b = end) {
                         end = dci_gpu_kv_run_end(kv, table, b, first + n);
                         const size_t block = (size_t)table[b], in_piece = block & (pool->piece_blocks - 1);
-                        unsigned char *to = kv->dense_pieces[block >> pool->piece_shift] +
+                        unsigned char *to = kv->pool->dense_pieces[block >> pool->piece_shift] +
                                             (kv->layers[l].index * pool->piece_blocks + in_piece) * pool->block_bytes;
                         const size_t n_bytes = (end - b) * pool->block_bytes;
-                        status = kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes);
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
                         kv->bytes_refilled += n_bytes;
                 }
         }
-        return status;
+        return DCI_OK;
 }

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A prompt's clusters, made on the device (gpu/args/kmeans.h) when it ends, from the caller's rows, and brought to the host beside the model's next
- * layers. The host, whose k-means makes the same of the same rows, takes them over where it would have formed them itself: before the next
- * step, a fork, a cut, a file (clusters.c). What the device does not take, and what it has no memory for, the host forms as before.
- *
- * On the device a layer's results lie in one of two places, which take turns; in locked memory of the host those of all layers of one prompt:
- *
- *      [first rows][members][where clusters begin][means][states], each of all heads
- */
+/* Clusters of a prompt, computed on the device. */
 #include "core/internal.h"
 
 #include <string.h>
@@ -16,18 +8,19 @@
 #include "cluster/kmeans_internal.h"
 #include "kv/stages/stages.h"
 #include "offload/offload_internal.h"
+#include "offload/prompt_kmeans.h"
 
 _Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the tiles of the host");
 
-/* Parts of a layer's results: bytes from their begin. */
-typedef struct places {
+/* Offsets of the parts of a layer's results. */
+typedef struct layout {
         size_t order, starts, means, states, n_bytes;
-} places;
+} layout;
 
-static places places_of(const dci_gpu_kv *kv, size_t n, size_t k)
+static layout result_layout(const dci_gpu_kv *kv, size_t n, size_t k)
 {
         const size_t heads = kv->shape.n_kv_heads;
-        places p;
+        layout p;
         p.order = dci_lines(heads * k * sizeof(int32_t));
         p.starts = p.order + dci_lines(heads * n * sizeof(int32_t));
         p.means = p.starts + dci_lines(heads * (k + 1) * sizeof(int32_t));
@@ -36,11 +29,11 @@ static places places_of(const dci_gpu_kv *kv, size_t n, size_t k)
         return p;
 }
 
-/* Clusters of n candidates; 0: the host forms them. */
-static size_t clusters_of(const dci_gpu_kv *kv, size_t n)
+/* The number of clusters of n candidates; 0: the host computes them. */
+static size_t count_clusters(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
-        if (!kv->planner.listed || c->group != DCI_KV_GROUP_CLUSTER || c->summary != DCI_KV_SUMMARY_MEAN ||
+        if (!kv->planner.clustered || c->group != DCI_KV_GROUP_CLUSTER || c->summary != DCI_KV_SUMMARY_MEAN ||
             c->cluster_by != DCI_KV_CLUSTER_RAW || c->cluster_most > 0 || c->cluster_segment < n ||
             c->cluster_rounds < 1 || c->cluster_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || n == 0)
                 return 0;
@@ -48,10 +41,10 @@ static size_t clusters_of(const dci_gpu_kv *kv, size_t n)
         return k <= DCI_GPU_KMEANS_MOST ? k : 0;
 }
 
-/* A sequence has results once, or not: NULL. */
+/* The results of a sequence, or NULL. */
 static dci_gpu_kv_prompt_kmeans_result *find(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        dci_gpu_kv_prompt_kmeans_result *c = kv->planner.clusters.results;
+        dci_gpu_kv_prompt_kmeans_result *c = kv->prompt_kmeans->results;
         while (c != NULL && c->sequence != row->id)
                 c = c->next;
         return c;
@@ -59,20 +52,20 @@ static dci_gpu_kv_prompt_kmeans_result *find(const dci_gpu_kv *kv, const dci_gpu
 
 /* --- memory ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Where the next part may begin on the device, as within parts (gpu/args/kmeans.h). */
+/* Parts on the device are aligned as within parts (gpu/args/kmeans.h). */
 static size_t aligned(size_t n_bytes)
 {
         return (n_bytes + 255) / 256 * 256;
 }
 
-/* Room for two layers' results and for scratch; what is queued with a smaller one is waited for. */
+/* Allocates room for two layers' results and for scratch, and waits for work in a smaller one. */
 static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch_bytes)
 {
-        dci_gpu_kv_prompt_kmeans *c = &kv->planner.clusters;
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         const size_t results = aligned(result_bytes > c->result_bytes ? result_bytes : c->result_bytes),
                      before = c->work_bytes - 2 * c->result_bytes,
                      n_bytes = 2 * results + (scratch_bytes > before ? scratch_bytes : before);
-        void *memory = NULL;
+        unsigned char *memory = NULL;
         if (n_bytes <= c->work_bytes)
                 return DCI_OK;
         dci_status status = dci_gpu_kv_check_device_bytes(kv, n_bytes);
@@ -80,10 +73,10 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch
                 if (c->done[i] == NULL)
                         status = kv->ops->event_create(kv->gpu, false, &c->done[i]);
         if (status == DCI_OK)
-                status = kv->ops->alloc(kv->gpu, n_bytes, &memory);
+                status = dci_gpu_kv_alloc_device(kv, n_bytes, &memory);
         if (status == DCI_OK && c->work != NULL) {
                 status = dci_gpu_kv_drain(kv);
-                kv->ops->free(kv->gpu, c->work, c->work_bytes);
+                dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
         }
         if (memory != NULL) {
                 c->work = memory;
@@ -104,18 +97,18 @@ static void give(dci_gpu_kv *kv, dci_gpu_kv_prompt_kmeans_result *c)
         dci_free(kv->gpu->context, c, object_bytes(kv), 1);
 }
 
-/* Nobody's any more; the memory is kept for the next prompt. */
-static void let_go(dci_gpu_kv_prompt_kmeans_result *c)
+/* Keeps the memory for the next prompt. */
+static void release(dci_gpu_kv_prompt_kmeans_result *c)
 {
         c->sequence = -1;
 }
 
-/* The results of a prompt that ends in this step; new ones take the place of nobody's, if those are large enough. */
-static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k,
-                             dci_gpu_kv_prompt_kmeans_result **out)
+/* The results of a prompt that ends in this step; new ones use the memory of released ones, if it is large enough. */
+static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k,
+                                 dci_gpu_kv_prompt_kmeans_result **out)
 {
-        dci_gpu_kv_prompt_kmeans_result **list = &kv->planner.clusters.results;
-        const size_t n_bytes = kv->n_sparse * places_of(kv, n, k).n_bytes;
+        dci_gpu_kv_prompt_kmeans_result **list = &kv->prompt_kmeans->results;
+        const size_t n_bytes = kv->n_sparse * result_layout(kv, n, k).n_bytes;
         dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
         for (dci_gpu_kv_prompt_kmeans_result **at = list; c == NULL && *at != NULL;) {
                 dci_gpu_kv_prompt_kmeans_result *old = *at;
@@ -148,14 +141,14 @@ static dci_status results_of(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n
                 c->k = k;
                 memset(c->there, 0, kv->n_sparse * sizeof *c->there);
         }
-        /* Layers whose prompts do not end together are the host's. */
+        /* Layers whose prompts do not end together are left to the host. */
         *out = c->n == n ? c : NULL;
         return DCI_OK;
 }
 
 void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_prompt_kmeans *c = &kv->planner.clusters;
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         while (c->results != NULL) {
                 dci_gpu_kv_prompt_kmeans_result *next = c->results->next;
                 give(kv, c->results);
@@ -164,20 +157,19 @@ void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv)
         for (size_t i = 0; i < 2; i++)
                 if (c->done[i] != NULL)
                         kv->ops->event_destroy(kv->gpu, c->done[i]);
-        if (c->work != NULL)
-                kv->ops->free(kv->gpu, c->work, c->work_bytes);
+        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
 }
 
 void dci_gpu_kv_prompt_kmeans_forget(dci_gpu_kv *kv)
 {
-        for (dci_gpu_kv_prompt_kmeans_result *c = kv->planner.clusters.results; c != NULL; c = c->next) {
+        for (dci_gpu_kv_prompt_kmeans_result *c = kv->prompt_kmeans->results; c != NULL; c = c->next) {
                 bool some = false;
                 for (size_t l = 0; l < kv->n_sparse; l++) {
                         c->there[l] = c->there[l] == kv->now ? 0 : c->there[l];
                         some = some || c->there[l] != 0;
                 }
                 if (!some)
-                        let_go(c);
+                        release(c);
         }
 }
 
@@ -185,15 +177,15 @@ void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
         if (c != NULL)
-                let_go(c);
+                release(c);
 }
 
 /* --- at a prompt's end ------------------------------------------------------------------------------------------------------------- */
 
-/* First rows there, clusters, results back beside what follows on the stream. */
-static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const places *p)
+/* Queues the upload of first rows, k-means, and the download on the side stream, concurrent with the next layers. */
+static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const layout *p)
 {
-        dci_gpu_kv_prompt_kmeans *c = &kv->planner.clusters;
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         const dci_gpu_ops *ops = kv->ops;
         const size_t turn = c->next++ % 2;
         unsigned char *results = c->work + turn * c->result_bytes;
@@ -202,39 +194,34 @@ static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char
         args->starts = (int32_t *)(void *)(results + p->starts);
         args->means = results + p->means;
         args->states = (int32_t *)(void *)(results + p->states);
-        dci_status status = ops->event_order(kv->gpu, kv->step.stream, c->done[turn]);
-        if (status == DCI_OK)
-                status = ops->copy(kv->gpu, kv->step.stream, results, pinned, p->order);
-        if (status == DCI_OK)
-                status = ops->kmeans(kv->gpu, kv->step.stream, args);
-        if (status == DCI_OK)
-                status = ops->event_record(kv->gpu, kv->main_event, kv->step.stream);
-        if (status == DCI_OK)
-                status = ops->event_order(kv->gpu, kv->side, kv->main_event);
-        if (status == DCI_OK)
-                status = ops->copy(kv->gpu, kv->side, pinned + p->order, results + p->order, p->n_bytes - p->order);
-        return status == DCI_OK ? ops->event_record(kv->gpu, c->done[turn], kv->side) : status;
+        DCI_TRY(ops->event_order(kv->gpu, kv->step.stream, c->done[turn]));
+        DCI_TRY(ops->copy(kv->gpu, kv->step.stream, results, pinned, p->order));
+        DCI_TRY(ops->kmeans(kv->gpu, kv->step.stream, args));
+        DCI_TRY(ops->event_record(kv->gpu, kv->main_event, kv->step.stream));
+        DCI_TRY(ops->event_order(kv->gpu, kv->side, kv->main_event));
+        DCI_TRY(ops->copy(kv->gpu, kv->side, pinned + p->order, results + p->order, p->n_bytes - p->order));
+        return ops->event_record(kv->gpu, c->done[turn], kv->side);
 }
 
 dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
                                           const dci_kv_rows *rows, size_t token)
 {
-        const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = clusters_of(kv, n),
+        const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = count_clusters(kv, n),
                      heads = kv->shape.n_kv_heads, sparse = kv->layers[layer].index;
-        /* A layer that uses another one's lists has no groups; what is captured has no memory of its own. */
+        /* A layer that uses another one's lists has no clusters; a captured step has no memory for them. */
         if (k == 0 || kv->step.bound > 0 || !dci_kv_groups(kv->host, layer))
                 return DCI_OK;
-        const places p = places_of(kv, n, k);
+        const layout p = result_layout(kv, n, k);
         const dci_gpu_kmeans_parts parts =
                 dci_gpu_kmeans_work((int32_t)heads, (int32_t)kv->dim, (int32_t)n, (int32_t)k);
         dci_gpu_kv_prompt_kmeans_result *results = NULL;
         dci_may_fail(true);
         dci_status status = work_ready(kv, p.n_bytes, (size_t)parts.n_bytes);
         if (status == DCI_OK)
-                status = results_of(kv, row, n, k, &results);
+                status = prepare_result(kv, row, n, k, &results);
         dci_may_fail(false);
         if (status != DCI_OK || results == NULL)
-                return kv->broken ? status : DCI_OK; /* without memory the host has time */
+                return kv->broken ? status : DCI_OK; /* without memory the host computes them */
         unsigned char *pinned = results->memory + sparse * p.n_bytes;
         for (size_t h = 0; h < heads; h++)
                 dci_km_draw(kv->shape.seed, layer * heads + h, n, k, (int32_t *)(void *)pinned + h * k);
@@ -248,15 +235,15 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
                                     .rows = (const unsigned char *)rows->keys + token * rows->key_token_stride * kv->es,
                                     .row_step = rows->key_token_stride * kv->es,
                                     .head_step = rows->key_head_stride * kv->es,
-                                    .work = kv->planner.clusters.work + 2 * kv->planner.clusters.result_bytes};
+                                    .work = kv->prompt_kmeans->work + 2 * kv->prompt_kmeans->result_bytes};
         status = dci_gpu_kv_check_device(kv, queue(kv, &args, pinned, &p));
         results->there[sparse] = status == DCI_OK ? kv->now : 0;
         return status;
 }
 
-/* --- before the host would form them ------------------------------------------------------------------------------------------------- */
+/* --- taking the results -------------------------------------------------------------------------------------------- */
 
-static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const places *p)
+static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const layout *p)
 {
         const int32_t *states = (const int32_t *)(const void *)(results + p->states);
         bool good = true;
@@ -273,7 +260,7 @@ dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row
         dci_kv_made_clusters *given = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *given);
         if (given == NULL)
                 return DCI_ERR_MEMORY;
-        const places p = places_of(kv, c->n, c->k);
+        const layout p = result_layout(kv, c->n, c->k);
         size_t n = 0;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 const size_t sparse = kv->layers[l].index;
@@ -286,9 +273,9 @@ dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row
                                                             .rows = at + p.means};
         }
         const dci_status status =
-                dci_kv_set_prompt_clusters(kv->host, row->id, c->n, n, given, &kv->planner.clusters.n_layers);
+                dci_kv_set_prompt_clusters(kv->host, row->id, c->n, n, given, &kv->prompt_kmeans->n_layers);
         dci_free(kv->gpu->context, given, kv->n_sparse, sizeof *given);
         if (status == DCI_OK)
-                let_go(c);
+                release(c);
         return status;
 }

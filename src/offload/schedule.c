@@ -1,17 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * When the device decides again: what kv/schedule.c is for the host. What plans of a layer leave to the next lies on the device, all layers
- * of a row one behind the other:
- *
- *      [row] states of all sparse layers, then by layer: counts, lists, queries
- *
- * so that a fork is one copy. The host knows none of it; what a cut changes it reads, and writes back, with the device idle.
- */
+/* Selections that are kept between plans. */
 #include "core/internal.h"
 
 #include "kv/stages/stages.h"
+#include "offload/boundaries.h"
 #include "offload/offload_internal.h"
+#include "offload/schedule.h"
 
 _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");
 
@@ -51,7 +46,7 @@ dci_status dci_gpu_kv_can_schedule(const dci_kv_config *shape)
 
 void dci_gpu_kv_schedule_init(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        dci_gpu_kv_schedule *s = kv->schedule;
         s->on = kv->host->stages->schedule.lists;
         s->states_bytes = dci_lines(kv->n_sparse * STATE_BYTES);
         s->layer_bytes = counts_bytes(kv) + lists_bytes(kv) + queries_bytes(kv);
@@ -60,82 +55,75 @@ void dci_gpu_kv_schedule_init(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_schedule_begin(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_schedule *s = &kv->planner.schedule;
-        dci_status status = DCI_OK;
+        dci_gpu_kv_schedule *s = kv->schedule;
         if (!s->on)
                 return DCI_OK;
-        status = kv->ops->fill(kv->gpu, kv->side, s->memory, 0, kv->config.max_sequences * s->row_bytes);
+        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, s->memory, 0, kv->config.max_sequences * s->row_bytes));
         if (kv->shape.schedule != DCI_KV_AHEAD)
-                return status;
-        if (status == DCI_OK)
-                status = kv->ops->event_create(kv->gpu, false, &s->taken);
-        if (status == DCI_OK)
-                status = kv->ops->event_create(kv->gpu, false, &s->chosen);
-        void *stream = NULL;
-        if (status == DCI_OK)
-                status = kv->ops->stream_create(kv->gpu, &stream);
-        s->has_stream = status == DCI_OK;
-        s->stream = stream;
-        return status;
+                return DCI_OK;
+        DCI_TRY(kv->ops->event_create(kv->gpu, false, &s->taken));
+        DCI_TRY(kv->ops->event_create(kv->gpu, false, &kv->ahead_event));
+        DCI_TRY(kv->ops->stream_create(kv->gpu, &s->stream));
+        s->has_stream = true;
+        return DCI_OK;
 }
 
 void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv)
 {
-        dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        dci_gpu_kv_schedule *s = kv->schedule;
         if (s->has_stream)
                 kv->ops->stream_destroy(kv->gpu, s->stream);
         if (s->taken != NULL)
                 kv->ops->event_destroy(kv->gpu, s->taken);
-        if (s->chosen != NULL)
-                kv->ops->event_destroy(kv->gpu, s->chosen);
+        if (kv->ahead_event != NULL)
+                kv->ops->event_destroy(kv->gpu, kv->ahead_event);
+        kv->ahead = false;
+        kv->ahead_event = NULL;
         *s = (dci_gpu_kv_schedule){.on = false};
 }
 
 /* --- sequences -------------------------------------------------------------------------------------------------------------- */
 
-static unsigned char *row_at(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+static unsigned char *row_memory(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        return kv->planner.schedule.memory + dci_gpu_kv_row_at(kv, row) * kv->planner.schedule.row_bytes;
+        return kv->schedule->memory + dci_gpu_kv_row_number(kv, row) * kv->schedule->row_bytes;
 }
 
 dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
-        return s->on ? kv->ops->fill(kv->gpu, kv->side, row_at(kv, row), 0, s->states_bytes) : DCI_OK;
+        const dci_gpu_kv_schedule *s = kv->schedule;
+        return s->on ? kv->ops->fill(kv->gpu, kv->side, row_memory(kv, row), 0, s->states_bytes) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
 {
-        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        const dci_gpu_kv_schedule *s = kv->schedule;
         if (!s->on)
                 return DCI_OK;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        dci_status status = kv->ops->copy(kv->gpu, kv->side, s->states, row_at(kv, row), s->states_bytes);
-        if (status == DCI_OK)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
+        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, s->states, row_memory(kv, row), s->states_bytes));
+        DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->side));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 int32_t *state = s->states + kv->layers[l].index * DCI_GPU_SELECTION_INTS;
                 if (kv->layers[l].dense)
                         continue;
-                /* As dci_kv_truncate_selection_cache; and what a prompt's end made was taken back with it. */
+                /* As in dci_kv_truncate_selection_cache; lists of a prompt's end are dropped with it. */
                 if (kv->shape.sink + (size_t)state[DCI_GPU_SELECTION_END] > n ||
                     atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
                         state[DCI_GPU_SELECTION_LISTED] = 0;
         }
-        if (status == DCI_OK)
-                status = kv->ops->copy(kv->gpu, kv->side, row_at(kv, row), s->states, s->states_bytes);
-        if (status == DCI_OK)
-                status = kv->ops->stream_wait(kv->gpu, kv->side);
-        return dci_gpu_kv_check_device(kv, status);
+        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, row_memory(kv, row), s->states, s->states_bytes));
+        return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
 dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to)
 {
-        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        const dci_gpu_kv_schedule *s = kv->schedule;
         if (!s->on)
                 return DCI_OK;
-        const dci_status status = kv->ops->copy(kv->gpu, kv->side, row_at(kv, to), row_at(kv, from), s->row_bytes);
-        return status == DCI_OK ? dci_gpu_kv_schedule_truncate(kv, to, to->n) : dci_gpu_kv_check_device(kv, status);
+        DCI_TRY(dci_gpu_kv_check_device(
+                kv, kv->ops->copy(kv->gpu, kv->side, row_memory(kv, to), row_memory(kv, from), s->row_bytes)));
+        return dci_gpu_kv_schedule_truncate(kv, to, to->n);
 }
 
 /* --- plans ------------------------------------------------------------------------------------------------------------------ */
@@ -150,9 +138,9 @@ dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer)
                                   anchor);
 }
 
-static dci_gpu_selection_cache decided_of(const dci_gpu_kv *kv, size_t layer)
+static dci_gpu_selection_cache selection_cache(const dci_gpu_kv *kv, size_t layer)
 {
-        const dci_gpu_kv_schedule *s = &kv->planner.schedule;
+        const dci_gpu_kv_schedule *s = kv->schedule;
         const size_t index = kv->layers[layer].index;
         unsigned char *at = s->memory + s->states_bytes + index * s->layer_bytes;
         return (dci_gpu_selection_cache){
@@ -165,7 +153,7 @@ static dci_gpu_selection_cache decided_of(const dci_gpu_kv *kv, size_t layer)
 }
 
 static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
-                       const dci_gpu_selection_cache *decided, int32_t *due)
+                       const dci_gpu_selection_cache *cache, int32_t *due)
 {
         const int32_t how = kv->shape.schedule == DCI_KV_PERIODIC   ? DCI_GPU_GATE_PERIOD
                             : kv->shape.schedule == DCI_KV_BOUNDARY ? DCI_GPU_GATE_BOUNDARY
@@ -185,14 +173,14 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
                                   .rows = score->rows,
                                   .n_tokens = score->n_tokens,
                                   .n_grouped = score->n_grouped,
-                                  .decided = *decided,
+                                  .decided = *cache,
                                   .due = due};
         dci_gpu_kv_boundaries_gate(kv, layer, &args);
         return kv->ops->gate(kv->gpu, kv->step.stream, &args);
 }
 
-/* decided NULL: only what the tail reads is told of the lists. */
-static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const dci_gpu_selection_cache *decided,
+/* Takes the lists from the cache; cache NULL: only removes their scores, which the tail reads. */
+static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const dci_gpu_selection_cache *cache,
                        bool drops)
 {
         const dci_gpu_take_kept_args args = {.n_sequences = select->n_sequences,
@@ -204,8 +192,8 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const 
                                              .rows = select->rows,
                                              .n_tokens = select->n_tokens,
                                              .n_grouped = select->n_grouped,
-                                             .decided = decided != NULL ? *decided
-                                                                        : (dci_gpu_selection_cache){.lists = NULL},
+                                             .decided =
+                                                     cache != NULL ? *cache : (dci_gpu_selection_cache){.lists = NULL},
                                              .scores = drops ? select->scores : NULL,
                                              .positions = select->positions,
                                              .counts = select->counts,
@@ -215,75 +203,61 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const 
         return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
 }
 
-/* Lists that are due then, of all that are due; a tail has had scores made of all lists before. */
+/* Selects the lists that are due at that time; for a tail, all scores have been computed before. */
 static dci_status select_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *score, dci_gpu_select_args *select,
                              int32_t when)
 {
-        dci_status status = DCI_OK;
         score->due_is = select->due_is = when;
         if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
-                status = kv->ops->score(kv->gpu, stream, score);
-        return status == DCI_OK ? kv->ops->select(kv->gpu, stream, select) : status;
+                DCI_TRY(kv->ops->score(kv->gpu, stream, score));
+        return kv->ops->select(kv->gpu, stream, select);
 }
 
-/* For the next plan, beside the rest of this layer's work. */
+/* Selects for the next plan, concurrent with the rest of this layer's work. */
 static dci_status select_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gpu_select_args *select)
 {
-        dci_gpu_kv_schedule *s = &kv->planner.schedule;
-        dci_status status = kv->ops->event_record(kv->gpu, s->taken, kv->step.stream);
-        if (status == DCI_OK)
-                status = kv->ops->event_order(kv->gpu, s->stream, s->taken);
-        s->beside = status == DCI_OK;
-        if (status == DCI_OK)
-                status = select_due(kv, s->stream, score, select, DCI_GPU_DUE_LATER);
-        return status == DCI_OK ? kv->ops->event_record(kv->gpu, s->chosen, s->stream) : status;
+        dci_gpu_kv_schedule *s = kv->schedule;
+        DCI_TRY(kv->ops->event_record(kv->gpu, s->taken, kv->step.stream));
+        DCI_TRY(kv->ops->event_order(kv->gpu, s->stream, s->taken));
+        kv->ahead = true;
+        DCI_TRY(select_due(kv, s->stream, score, select, DCI_GPU_DUE_LATER));
+        return kv->ops->event_record(kv->gpu, kv->ahead_event, s->stream);
 }
 
-dci_status dci_gpu_kv_schedule_join(dci_gpu_kv *kv)
+/* Selects what is due in a layer that has lists of its own. */
+static dci_status select_now(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_select_args *select,
+                             const dci_gpu_selection_cache *cache)
 {
-        dci_gpu_kv_schedule *s = &kv->planner.schedule;
-        if (!s->beside)
-                return DCI_OK;
-        s->beside = false;
-        return kv->ops->event_order(kv->gpu, kv->step.stream, s->chosen);
-}
-
-/* What is due of a layer that has lists of its own. */
-static dci_status decide(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_select_args *select,
-                         const dci_gpu_selection_cache *decided)
-{
-        dci_status status = DCI_OK;
-        select->kept = *decided;
+        select->kept = *cache;
         select->drop = 0;
         if (kv->shape.schedule != DCI_KV_ANCHOR) {
-                int32_t *due = kv->planner.schedule.due + (select->counts - kv->planner.counts);
-                status = gate(kv, layer, score, decided, due);
+                int32_t *due = kv->schedule->due + (select->counts - kv->planner.counts);
+                DCI_TRY(gate(kv, layer, score, cache, due));
                 score->due = select->due = due;
         }
-        return status == DCI_OK ? select_due(kv, kv->step.stream, score, select, DCI_GPU_DUE_NOW) : status;
+        return select_due(kv, kv->step.stream, score, select, DCI_GPU_DUE_NOW);
 }
 
 dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
                                     const dci_gpu_select_args *select)
 {
         const size_t anchor = dci_kv_anchor_of(kv->host, layer);
-        const dci_gpu_selection_cache decided = decided_of(kv, anchor);
+        const dci_gpu_selection_cache cache = selection_cache(kv, anchor);
         const bool ahead = kv->shape.schedule == DCI_KV_AHEAD, scored = kv->shape.tail == DCI_KV_TAIL_LOWBIT;
         dci_gpu_score_args scores = *score;
         dci_gpu_select_args lists = *select;
-        /* Scores of the plan before are where those of this one come. */
-        dci_status status = dci_gpu_kv_schedule_join(kv);
-        if (status == DCI_OK && scored)
-                status = kv->ops->score(kv->gpu, kv->step.stream, score);
-        if (status == DCI_OK && anchor == layer)
-                status = decide(kv, layer, &scores, &lists, &decided);
-        if (status == DCI_OK)
-                status = take(kv, select, &decided, scored && !ahead);
-        if (status != DCI_OK || !ahead)
-                return status;
+        /* The scores of this plan overwrite those of the one before. */
+        DCI_TRY(dci_gpu_kv_join_ahead(kv));
+        if (scored)
+                DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, score));
+        if (anchor == layer)
+                DCI_TRY(select_now(kv, layer, &scores, &lists, &cache));
+        DCI_TRY(take(kv, select, &cache, scored && !ahead));
+        if (!ahead)
+                return DCI_OK;
         if (!scored)
                 return select_ahead(kv, &scores, &lists);
-        /* Lists of the next plan are chosen by scores of all. */
-        status = select_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_LATER);
-        return status == DCI_OK ? take(kv, select, NULL, true) : status;
+        /* The lists of the next plan are selected by the scores of all candidates. */
+        DCI_TRY(select_due(kv, kv->step.stream, &scores, &lists, DCI_GPU_DUE_LATER));
+        return take(kv, select, NULL, true);
 }

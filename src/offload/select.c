@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Plans that the device makes: scores of what lies in chunks, and the choice, on the step's stream. Nothing here waits. */
+/* Selection on the device. */
 #include "core/internal.h"
 
 #include "gpu/args/frames.h"
-#include "offload/offload_internal.h"
+#include "offload/clusters.h"
+#include "offload/learned_codes.h"
+#include "offload/pool.h"
+#include "offload/schedule.h"
+#include "offload/select.h"
+#include "offload/tail.h"
 
-dci_gpu_chunks dci_gpu_kv_chunks(const dci_gpu_kv *kv, size_t layer)
-{
-        return dci_gpu_kv_store_chunks(kv, &kv->planner.summaries, layer);
-}
-
-dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
-{
-        return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
-                               .window = (int32_t)kv->shape.window,
-                               .budget = (int32_t)kv->shape.budget,
-                               .unit = (int32_t)dci_kv_unit(kv->host)};
-}
-
-/* What the device reads of a group for its score. */
+/* Bytes of a group that the device reads for its score. */
 static size_t group_bytes(const dci_gpu_kv *kv)
 {
         if (dci_gpu_kv_coded(&kv->planner))
@@ -33,17 +25,17 @@ int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
                                    group_bytes(kv));
 }
 
-/* Whether what some of these rows are chosen by may have been formed by the last kernel that was queued: at a prompt's end, which a plan may follow at
- * once, or where there is no append in between. */
+/* Whether the last queued kernel may have built summaries of these rows: at the end of a prompt, which a plan may
+ * follow immediately, or in a step without an append. */
 static bool fresh(const dci_gpu_kv *kv, size_t first, size_t n)
 {
         bool some = kv->step.n_tokens == 0;
         for (size_t i = first; i < first + n; i++)
-                some = some || kv->rows[kv->step.at[i]].prompting;
+                some = some || kv->rows[kv->step.rows[i]].prompting;
         return some;
 }
 
-/* Of sequences [first, first + n) of the step. */
+/* For sequences [first, first + n) of the step. */
 static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const unsigned char *queries, size_t ld,
                                      size_t first, size_t n)
 {
@@ -67,19 +59,19 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS) + first,
                                    .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER) + first,
                                    .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO) + first,
-                                   .summaries = dci_gpu_kv_chunks(kv, layer),
+                                   .summaries = dci_gpu_kv_store_chunks(kv, kv->summaries, layer),
                                    .signs = p->signs,
                                    .scores = p->scores,
                                    .parts = p->parts,
                                    .fresh = fresh(kv, first, n)};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
-        if (p->listed) {
-                args.n_listed = p->n_listed + index * kv->n_lists;
+        if (p->clustered) {
+                args.n_listed = kv->clusters->n_clusters + index * kv->n_lists;
                 args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
         }
         if (p->kind == DCI_GPU_LEARNED)
-                args.frames = p->frames + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
+                args.frames = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
@@ -123,28 +115,26 @@ static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_ar
 {
         out->n_listed = score->n_listed;
         out->spans = score->summaries;
-        out->spans.layer_at += kv->planner.spans_at;
-        out->ids = dci_gpu_kv_store_chunks(kv, &kv->planner.ids, layer);
+        out->spans.layer_at += kv->clusters->spans_offset;
+        out->ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
 }
 
 dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
-        const size_t at_once = kv->planner.at_once;
-        dci_status status = DCI_OK;
-        for (size_t first = 0; first < kv->step.n && status == DCI_OK; first += at_once) {
+        const size_t at_once = kv->planner.batch;
+        for (size_t first = 0; first < kv->step.n; first += at_once) {
                 const size_t left = kv->step.n - first, n = left < at_once ? left : at_once;
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
                 dci_gpu_select_args select = select_args(kv, layer, &score, first);
-                if (kv->planner.listed)
+                if (kv->planner.clustered)
                         add_lists(kv, layer, &score, &select);
-                if (kv->planner.schedule.on)
-                        status = dci_gpu_kv_schedule_plan(kv, layer, &score, &select);
+                if (kv->schedule->on)
+                        DCI_TRY(dci_gpu_kv_schedule_plan(kv, layer, &score, &select));
                 else
-                        status = kv->ops->score(kv->gpu, kv->step.stream, &score);
-                if (status == DCI_OK && !kv->planner.schedule.on)
-                        status = kv->ops->select(kv->gpu, kv->step.stream, &select);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_tail_of_scores(kv, layer, &score, first);
+                        DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, &score));
+                if (!kv->schedule->on)
+                        DCI_TRY(kv->ops->select(kv->gpu, kv->step.stream, &select));
+                DCI_TRY(dci_gpu_kv_tail_lowbit(kv, layer, &score, first));
         }
-        return status;
+        return DCI_OK;
 }

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Steps of a KV cache on a device: reserve, append, end, abort. A step's numbers (which rows, from which token on, how many) go to the
- * device once, in one record. What can be refused is refused by then; what is queued later fails only with the device.
- */
+/* Steps of a KV cache on a device: reserve, append, end, abort. A step's numbers (which rows, from which token on, how
+ * many) are uploaded once, in one record. What can be refused is refused before that; later calls fail only with the
+ * device. */
 #include "core/internal.h"
 
 #include <string.h>
 
-#include "offload/offload_internal.h"
+#include "offload/boundaries.h"
+#include "offload/clusters.h"
+#include "offload/pool.h"
+#include "offload/prompt.h"
+#include "offload/resident.h"
+#include "offload/schedule.h"
+#include "offload/sequence.h"
+#include "offload/summaries.h"
 
 /* --- reserve ------------------------------------------------------------------------------------------------------------------------ */
 
 static dci_status check_reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences,
                                 const size_t *n_tokens)
 {
-        dci_status status = kv->ops->stream_check(kv->gpu, stream);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(kv->ops->stream_check(kv->gpu, stream));
         if (kv->step.open)
                 return dci_fail(DCI_ERR_INVALID, "a step is open already: end it, or take it back");
         if (n == 0 || n > kv->config.max_sequences)
@@ -42,120 +46,104 @@ static dci_status check_reserve(dci_gpu_kv *kv, void *stream, size_t n, const in
         return DCI_OK;
 }
 
-/* Host memory that the copy of an earlier record has left. */
+/* Writes and uploads the record, in memory that the copy of an earlier record no longer reads. */
 static dci_status write_record(dci_gpu_kv *kv)
 {
         const size_t n = kv->step.n, e = kv->now % DCI_GPU_KV_RECORDS, page = kv->shape.page_tokens;
         int32_t *record = kv->records[e], *at = record + 1, begin = 0;
-        dci_status status = kv->ops->event_wait(kv->gpu, kv->record_events[e]);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(kv->ops->event_wait(kv->gpu, kv->record_events[e]));
         record[0] = (int32_t)kv->now;
         for (size_t i = 0; i < n; i++) {
-                const dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const size_t after = row->n + kv->step.wanted[i], first_block = (row->n + page - 1) / page;
-                /* Whole blocks of a long piece go to the host packed; fewer than two are not worth it. */
+                /* Whole blocks of a long piece are packed and copied to the host, if there are at least two. */
                 const bool packs = after / page >= first_block + 2;
-                at[DCI_GPU_KV_ROWS * n + i] = (int32_t)kv->step.at[i];
+                at[DCI_GPU_KV_ROWS * n + i] = (int32_t)kv->step.rows[i];
                 at[DCI_GPU_KV_FIRST * n + i] = (int32_t)row->n;
                 at[DCI_GPU_KV_NEW * n + i] = (int32_t)kv->step.wanted[i];
                 at[DCI_GPU_KV_BEGIN * n + i] = begin;
                 at[DCI_GPU_KV_AFTER * n + i] = (int32_t)after;
-                at[DCI_GPU_KV_FROM * n + i] = (int32_t)row->from;
-                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->forming;
+                at[DCI_GPU_KV_FROM * n + i] = (int32_t)row->build_first;
+                at[DCI_GPU_KV_TO * n + i] = (int32_t)row->build_end;
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
-                for (size_t l = 0; l < kv->shape.n_layers && kv->planner.listed; l++)
+                for (size_t l = 0; l < kv->shape.n_layers && kv->planner.clustered; l++)
                         if (!kv->layers[l].dense)
                                 at[(DCI_GPU_KV_NUMBERS + kv->layers[l].index) * n + i] =
                                         (int32_t)dci_gpu_kv_clusters_grouped(kv, row, l);
                 begin += (int32_t)kv->step.wanted[i];
         }
         kv->step.record = record;
-        status = dci_gpu_kv_resident_step(kv);
-        if (status == DCI_OK)
-                status = kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record,
-                                       dci_gpu_kv_record_ints(kv, n) * sizeof *record);
-        return status == DCI_OK ? kv->ops->event_record(kv->gpu, kv->record_events[e], kv->step.stream) : status;
+        DCI_TRY(dci_gpu_kv_resident_step(kv));
+        DCI_TRY(kv->ops->copy(kv->gpu, kv->step.stream, kv->device_record, record,
+                              dci_gpu_kv_record_ints(kv, n) * sizeof *record));
+        return kv->ops->event_record(kv->gpu, kv->record_events[e], kv->step.stream);
 }
 
-/* The row's new blocks; and the one that the step goes on in, which is another if a fork had it, too. */
+/* Uploads the row's new blocks, and its partial block, which is another one if a fork shared it. */
 static dci_status update_table(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
-        int32_t *table = kv->tables + dci_gpu_kv_row_at(kv, row) * kv->max_blocks, block;
+        int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks, block;
         const size_t cut = row->n >> kv->page_shift, whole = dci_gpu_kv_blocks(kv, row->n),
                      after = dci_gpu_kv_blocks(kv, row->n + wanted);
-        dci_status status = DCI_OK;
         if (cut < whole && wanted > 0) {
-                status = dci_kv_table(kv->host, row->id, cut, 1, &block);
-                if (status == DCI_OK && block != table[cut]) {
+                DCI_TRY(dci_kv_table(kv->host, row->id, cut, 1, &block));
+                if (block != table[cut]) {
                         dci_gpu_kv_resident_copied(kv, row, table[cut]);
                         table[cut] = block;
-                        status = dci_gpu_kv_upload_table(kv, kv->step.stream, row, cut, 1);
-                        if (status == DCI_OK)
-                                status = dci_gpu_kv_dense_fill(kv, kv->step.stream, row, cut, 1);
+                        DCI_TRY(dci_gpu_kv_upload_table(kv, kv->step.stream, row, cut, 1));
+                        DCI_TRY(dci_gpu_kv_dense_fill(kv, kv->step.stream, row, cut, 1));
                 }
         }
-        if (status == DCI_OK && after > whole)
-                status = dci_kv_table(kv->host, row->id, whole, after - whole, table + whole);
-        return status == DCI_OK && after > whole
-                       ? dci_gpu_kv_upload_table(kv, kv->step.stream, row, whole, after - whole)
-                       : status;
+        if (after > whole)
+                DCI_TRY(dci_kv_table(kv->host, row->id, whole, after - whole, table + whole));
+        return after > whole ? dci_gpu_kv_upload_table(kv, kv->step.stream, row, whole, after - whole) : DCI_OK;
 }
 
-/* The step begins behind all that was queued on other streams. */
+/* Orders the step after all that was queued on other streams, and uploads its tables and record. */
 static dci_status begin_step(dci_gpu_kv *kv)
 {
-        dci_status status = kv->ops->event_record(kv->gpu, kv->side_event, kv->side);
-        if (status == DCI_OK)
-                status = kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event);
-        if (status == DCI_OK)
-                status = kv->ops->event_order(kv->gpu, kv->step.stream, kv->step_event);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_upload_pieces(kv, kv->step.stream);
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++)
-                status = update_table(kv, &kv->rows[kv->step.at[i]], kv->step.wanted[i]);
-        if (status == DCI_OK)
-                status = write_record(kv);
-        /* Without tokens there is no append that would. */
-        return status == DCI_OK && kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_build(kv) : status;
+        DCI_TRY(kv->ops->event_record(kv->gpu, kv->side_event, kv->side));
+        DCI_TRY(kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event));
+        DCI_TRY(kv->ops->event_order(kv->gpu, kv->step.stream, kv->step_event));
+        DCI_TRY(dci_gpu_kv_upload_pieces(kv, kv->step.stream));
+        for (size_t i = 0; i < kv->step.n; i++)
+                DCI_TRY(update_table(kv, &kv->rows[kv->step.rows[i]], kv->step.wanted[i]));
+        DCI_TRY(write_record(kv));
+        /* Otherwise the first append builds. */
+        return kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_build(kv) : DCI_OK;
 }
 
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
 {
         const bool groups = kv->groups && !kv->planner.on;
-        dci_status status = check_reserve(kv, stream, n, sequences, n_tokens);
-        /* Groups may be formed here, of rows that must have come. */
-        if (status == DCI_OK && groups)
-                status = dci_gpu_kv_wait_rows(kv);
-        for (size_t i = 0; i < n && status == DCI_OK && groups; i++)
-                status = dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i]));
-        if (status != DCI_OK)
-                return status;
-        kv->step.packed = kv->step.formed = false;
+        DCI_TRY(check_reserve(kv, stream, n, sequences, n_tokens));
+        /* The host may build groups here, from rows that must have arrived. */
+        if (groups)
+                DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        for (size_t i = 0; i < n && groups; i++)
+                DCI_TRY(dci_gpu_kv_check_good(kv, dci_gpu_kv_find(kv, sequences[i])));
+        kv->step.packed = kv->step.built = false;
         kv->step.stream = stream;
         kv->step.n = n;
         kv->step.n_tokens = kv->step.bound = 0;
         for (size_t i = 0; i < n; i++) {
                 kv->step.ids[i] = sequences[i];
                 kv->step.wanted[i] = n_tokens != NULL ? n_tokens[i] : 1;
-                kv->step.at[i] = dci_gpu_kv_row_at(kv, dci_gpu_kv_find(kv, sequences[i]));
+                kv->step.rows[i] = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
                 kv->step.n_tokens += kv->step.wanted[i];
         }
-        status = dci_gpu_kv_planner_reserve(kv);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens));
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_kv_planner_reserve(kv));
+        DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens)));
         kv->step.open = true;
         kv->now++;
         kv->n_steps++;
         for (size_t i = 0; i < n; i++) {
-                kv->rows[kv->step.at[i]].stepping = true;
-                kv->rows[kv->step.at[i]].stepped = kv->now;
+                kv->rows[kv->step.rows[i]].stepping = true;
+                kv->rows[kv->step.rows[i]].stepped = kv->now;
         }
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
-                kv->layers[l].appended = kv->layers[l].planned = kv->layers[l].formed = false;
+                kv->layers[l].appended = kv->layers[l].planned = kv->layers[l].built = false;
                 kv->layers[l].prompt_rows.keys = NULL;
         }
         return dci_gpu_kv_check_device(kv, begin_step(kv));
@@ -164,109 +152,54 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
 dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                               const size_t *n_tokens)
 {
-        const dci_status status = dci_gpu_kv_lock(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, reserve(kv, stream, n_sequences, sequences, n_tokens));
 }
 
 /* --- append ---------------------------------------------------------------------------------------------------------------------------- */
 
-dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
-{
-        if (!kv->step.open)
-                return dci_fail(DCI_ERR_INVALID, "no step is open, call dci_gpu_kv_reserve first");
-        if (stream != kv->step.stream)
-                return dci_fail(DCI_ERR_INVALID, "the stream is %p, but the step began on %p", stream, kv->step.stream);
-        if (layer >= kv->shape.n_layers)
-                return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->shape.n_layers);
-        return DCI_OK;
-}
-
-typedef struct strides {
-        size_t key_token, key_head, value_token, value_head; /* bytes */
-} strides;
-
-static strides strides_of(const dci_gpu_kv *kv, const dci_kv_rows *rows)
-{
-        const size_t all = kv->shape.n_kv_heads * kv->dim;
-        return (strides){(rows->key_token_stride != 0 ? rows->key_token_stride : all) * kv->es,
-                         (rows->key_head_stride != 0 ? rows->key_head_stride : kv->dim) * kv->es,
-                         (rows->value_token_stride != 0 ? rows->value_token_stride : all) * kv->es,
-                         (rows->value_head_stride != 0 ? rows->value_head_stride : kv->dim) * kv->es};
-}
-
-static dci_status check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, strides *out)
-{
-        if (rows == NULL)
-                return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        dci_status status = dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows);
-        if (status != DCI_OK || kv->step.n_tokens == 0)
-                return status;
-        status = kv->ops->pointer_check(kv->gpu, rows->keys, "keys");
-        if (status == DCI_OK)
-                status = kv->ops->pointer_check(kv->gpu, rows->values, "values");
-        if (status != DCI_OK)
-                return status;
-        *out = strides_of(kv, rows);
-        const struct {
-                const char *name;
-                size_t value;
-        } at[] = {{"keys", (size_t)(uintptr_t)rows->keys},  {"values", (size_t)(uintptr_t)rows->values},
-                  {"key_token_stride", out->key_token},     {"key_head_stride", out->key_head},
-                  {"value_token_stride", out->value_token}, {"value_head_stride", out->value_head}};
-        for (size_t i = 0; i < sizeof at / sizeof *at; i++)
-                if (at[i].value % 16 != 0)
-                        return dci_fail(DCI_ERR_INVALID, "%s is %zu bytes%s, expected a multiple of 16", at[i].name,
-                                        i < 2 ? at[i].value % 16 : at[i].value, i < 2 ? " behind one" : "");
-        return DCI_OK;
-}
-
-/* Whole blocks that lie packed on the device, to the host: those that follow each other in one copy. */
+/* Copies packed blocks to the host: those that are adjacent there in one copy. */
 static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char *from, const int32_t *table, size_t n)
 {
         const dci_kv_pool *pool = &kv->host->pool;
-        dci_status status = DCI_OK;
-        for (size_t b = 0, end; b < n && status == DCI_OK; b = end) {
+        for (size_t b = 0, end; b < n; b = end) {
                 end = dci_gpu_kv_run_end(kv, table, b, n);
-                status = kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_host_block(kv, layer, table[b]),
-                                       from + b * pool->block_bytes, (end - b) * pool->block_bytes);
+                DCI_TRY(kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_host_block(kv, layer, table[b]),
+                                      from + b * pool->block_bytes, (end - b) * pool->block_bytes));
         }
-        return status;
+        return DCI_OK;
 }
 
-/* One buffer full: packed on the step's stream, when the copies from there before are done, and copied on the other. */
+/* Packs one buffer on the step's stream, after the earlier copies from it, and copies it on the side stream. */
 static dci_status pack_some(dci_gpu_kv *kv, size_t layer, dci_gpu_pack_args *args, const int32_t *table)
 {
         const dci_gpu_ops *ops = kv->ops;
         const size_t s = kv->next_staging++ % DCI_GPU_KV_STAGING;
         args->out = kv->staging[s];
-        dci_status status = ops->event_order(kv->gpu, kv->step.stream, kv->staging_events[s]);
-        if (status == DCI_OK)
-                status = ops->pack(kv->gpu, kv->step.stream, args);
-        if (status == DCI_OK)
-                status = ops->event_record(kv->gpu, kv->main_event, kv->step.stream);
-        if (status == DCI_OK)
-                status = ops->event_order(kv->gpu, kv->side, kv->main_event);
-        if (status == DCI_OK)
-                status = copy_blocks(kv, layer, kv->staging[s], table, (size_t)args->n_blocks);
-        return status == DCI_OK ? ops->event_record(kv->gpu, kv->staging_events[s], kv->side) : status;
+        DCI_TRY(ops->event_order(kv->gpu, kv->step.stream, kv->staging_events[s]));
+        DCI_TRY(ops->pack(kv->gpu, kv->step.stream, args));
+        DCI_TRY(ops->event_record(kv->gpu, kv->main_event, kv->step.stream));
+        DCI_TRY(ops->event_order(kv->gpu, kv->side, kv->main_event));
+        DCI_TRY(copy_blocks(kv, layer, kv->staging[s], table, (size_t)args->n_blocks));
+        return ops->event_record(kv->gpu, kv->staging_events[s], kv->side);
 }
 
-static dci_status pack(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, const strides *s)
+static dci_status pack(dci_gpu_kv *kv, size_t layer)
 {
         const size_t n = kv->step.n, page = kv->shape.page_tokens;
+        const dci_kv_rows *rows = &kv->layers[layer].rows;
         const int32_t *at = kv->step.record + 1;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n; i++) {
                 const size_t end = (size_t)at[DCI_GPU_KV_SKIP * n + 2 * i + 1];
-                const int32_t *table = kv->tables + kv->step.at[i] * kv->max_blocks;
-                for (size_t b = (size_t)at[DCI_GPU_KV_SKIP * n + 2 * i], here; b < end && status == DCI_OK; b += here) {
+                const int32_t *table = kv->pool->tables + kv->step.rows[i] * kv->max_blocks;
+                for (size_t b = (size_t)at[DCI_GPU_KV_SKIP * n + 2 * i], here; b < end; b += here) {
                         here = end - b < kv->staging_blocks ? end - b : kv->staging_blocks;
                         dci_gpu_pack_args args = {.keys = rows->keys,
                                                   .values = rows->values,
-                                                  .key_token = s->key_token,
-                                                  .key_head = s->key_head,
-                                                  .value_token = s->value_token,
-                                                  .value_head = s->value_head,
+                                                  .key_token = rows->key_token_stride * kv->es,
+                                                  .key_head = rows->key_head_stride * kv->es,
+                                                  .value_token = rows->value_token_stride * kv->es,
+                                                  .value_head = rows->value_head_stride * kv->es,
                                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
                                                   .n_blocks = (int32_t)here,
                                                   .token = at[DCI_GPU_KV_BEGIN * n + i] + (int32_t)(b * page) -
@@ -275,15 +208,16 @@ static dci_status pack(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, co
                                                   .key_bytes = (uint32_t)kv->row_bytes,
                                                   .value_bytes = (uint32_t)kv->row_bytes,
                                                   .block_bytes = kv->host->pool.block_bytes};
-                        status = pack_some(kv, layer, &args, table + b);
+                        DCI_TRY(pack_some(kv, layer, &args, table + b));
                         kv->step.packed = true;
                 }
         }
-        return status;
+        return DCI_OK;
 }
 
-static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, const strides *s)
+static dci_status store(dci_gpu_kv *kv, size_t layer)
 {
+        const dci_kv_rows *rows = &kv->layers[layer].rows;
         const dci_gpu_append_args args = {.batch = {.n = (int32_t)kv->step.n,
                                                     .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                                     .first = dci_gpu_kv_record(kv, DCI_GPU_KV_FIRST),
@@ -292,73 +226,47 @@ static dci_status store(dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows, c
                                                     .n_tokens = (int32_t)kv->step.n_tokens},
                                           .keys = rows->keys,
                                           .values = rows->values,
-                                          .key_token = s->key_token,
-                                          .key_head = s->key_head,
-                                          .value_token = s->value_token,
-                                          .value_head = s->value_head,
+                                          .key_token = rows->key_token_stride * kv->es,
+                                          .key_head = rows->key_head_stride * kv->es,
+                                          .value_token = rows->value_token_stride * kv->es,
+                                          .value_head = rows->value_head_stride * kv->es,
                                           .n_heads = (int32_t)kv->shape.n_kv_heads,
                                           .dtype = (int32_t)kv->shape.dtype,
                                           .lanes = dci_gpu_kv_lanes(kv, layer),
                                           .device = dci_gpu_kv_dense_pool(kv, layer),
                                           .host = dci_gpu_kv_host_pool(kv, layer),
-                                          .resident = dci_gpu_kv_resident_of(kv, layer),
+                                          .resident = dci_gpu_kv_resident_pages(kv, layer),
                                           .host_skip = dci_gpu_kv_record(kv, DCI_GPU_KV_SKIP),
                                           .tables = dci_gpu_kv_tables(kv),
                                           .bad = dci_gpu_kv_mapped(kv, kv->bad)};
-        dci_status status = DCI_OK;
         if (kv->planner.on && layer == kv->planner.first_layer)
-                status = dci_gpu_kv_build(kv);
-        if (status == DCI_OK)
-                status = kv->ops->append(kv->gpu, kv->step.stream, &args);
-        if (status == DCI_OK)
-                status = pack(kv, layer, rows, s);
+                DCI_TRY(dci_gpu_kv_build(kv));
+        DCI_TRY(kv->ops->append(kv->gpu, kv->step.stream, &args));
+        DCI_TRY(pack(kv, layer));
         kv->bytes_written += (uint64_t)kv->step.n_tokens * kv->shape.n_kv_heads * 2 * kv->row_bytes;
-        return status;
+        return DCI_OK;
 }
 
-/* With strides, for a prompt's end. */
-static dci_kv_rows rows_with(const dci_gpu_kv *kv, const dci_kv_rows *rows, const strides *s)
+static dci_status append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows)
 {
-        return (dci_kv_rows){.struct_size = sizeof *rows,
-                             .keys = kv->step.n_tokens > 0 ? rows->keys : NULL,
-                             .values = rows->values,
-                             .key_token_stride = s->key_token / kv->es,
-                             .key_head_stride = s->key_head / kv->es,
-                             .value_token_stride = s->value_token / kv->es,
-                             .value_head_stride = s->value_head / kv->es};
-}
-
-dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out)
-{
-        strides s = {0};
-        const dci_status status = check_rows(kv, rows, &s);
-        if (status == DCI_OK)
-                *out = rows_with(kv, rows, &s);
-        return status;
+        dci_kv_rows checked;
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
+        if (kv->layers[layer].appended)
+                return dci_fail(DCI_ERR_INVALID, "layer %zu has got its rows in this step already", layer);
+        DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &checked));
+        DCI_TRY(dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows));
+        kv->layers[layer].appended = true;
+        kv->layers[layer].rows = checked;
+        if (kv->step.n_tokens > 0)
+                DCI_GPU_KV_TRY(kv, store(kv, layer));
+        dci_gpu_kv_hand_over_ready(kv);
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_kv_rows *rows)
 {
-        strides s = {0};
-        dci_status status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_gpu_kv_check_step(kv, stream, layer);
-        if (status == DCI_OK && kv->layers[layer].appended)
-                status = dci_fail(DCI_ERR_INVALID, "layer %zu has got its rows in this step already", layer);
-        if (status == DCI_OK)
-                status = check_rows(kv, rows, &s);
-        if (status == DCI_OK)
-                status = dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows);
-        if (status == DCI_OK) {
-                kv->layers[layer].appended = true;
-                kv->layers[layer].rows = rows_with(kv, rows, &s);
-                if (kv->step.n_tokens > 0)
-                        status = dci_gpu_kv_check_device(kv, store(kv, layer, rows, &s));
-        }
-        if (status == DCI_OK)
-                dci_gpu_kv_hand_over_ready(kv);
-        return dci_gpu_kv_unlock(kv, status);
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, append(kv, stream, layer, rows));
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------------------------------ */
@@ -366,84 +274,75 @@ dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer, const d
 static void close_step(dci_gpu_kv *kv)
 {
         for (size_t i = 0; i < kv->step.n; i++)
-                kv->rows[kv->step.at[i]].stepping = false;
+                kv->rows[kv->step.rows[i]].stepping = false;
         kv->step.open = false;
         dci_gpu_kv_forget_ends(kv);
 }
 
+static dci_status end_step(dci_gpu_kv *kv, void *stream)
+{
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, 0));
+        DCI_TRY(dci_gpu_kv_hand_over(kv, kv->prompts->n_ends));
+        DCI_TRY(dci_kv_step_end(kv->host, kv->step.n, kv->step.ids));
+        for (size_t i = 0; i < kv->step.n; i++)
+                kv->rows[kv->step.rows[i]].n += kv->step.wanted[i];
+        dci_gpu_kv_planner_step_end(kv, false);
+        const dci_status joined = dci_gpu_kv_check_device(kv, dci_gpu_kv_join_ahead(kv));
+        close_step(kv);
+        DCI_TRY(joined);
+        return dci_gpu_kv_check_device(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
+}
+
 dci_status dci_gpu_kv_step_end(dci_gpu_kv *kv, void *stream)
 {
-        dci_status status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_gpu_kv_check_step(kv, stream, 0);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_hand_over(kv, kv->n_ends);
-        if (status == DCI_OK)
-                status = dci_kv_step_end(kv->host, kv->step.n, kv->step.ids);
-        if (status == DCI_OK) {
-                for (size_t i = 0; i < kv->step.n; i++)
-                        kv->rows[kv->step.at[i]].n += kv->step.wanted[i];
-                dci_gpu_kv_planner_step_end(kv, false);
-                status = dci_gpu_kv_check_device(kv, dci_gpu_kv_schedule_join(kv));
-                close_step(kv);
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_check_device(kv, kv->ops->event_record(kv->gpu, kv->step_event, stream));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, end_step(kv, stream));
+}
+
+/* What the device has built for the step stays; it is built here if the step has not come to it. */
+static dci_status abort_step(dci_gpu_kv *kv)
+{
+        if (!kv->step.open)
+                return dci_fail(DCI_ERR_INVALID, "no step is open");
+        DCI_TRY(dci_gpu_kv_check_runs(kv));
+        DCI_TRY(dci_gpu_kv_planner_abort(kv));
+        DCI_TRY(dci_gpu_kv_drain(kv));
+        DCI_TRY(dci_kv_step_abort(kv->host, kv->step.n, kv->step.ids));
+        dci_gpu_kv_planner_step_end(kv, true);
+        close_step(kv);
+        DCI_TRY(dci_gpu_kv_resident_sweep(kv));
+        for (size_t i = 0; i < kv->step.n; i++) {
+                dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                dci_gpu_kv_resident_recount(kv, row);
+                dci_gpu_kv_boundaries_abort(kv, row, kv->step.wanted[i]);
+                DCI_TRY(dci_gpu_kv_truncate_row(kv, row, row->n + kv->step.wanted[i], row->n));
+                DCI_TRY(dci_gpu_kv_schedule_truncate(kv, row, row->n));
         }
-        return dci_gpu_kv_unlock(kv, status);
+        return dci_gpu_kv_check_device(kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));
 }
 
 dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
 {
-        dci_status status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        if (!kv->step.open)
-                status = dci_fail(DCI_ERR_INVALID, "no step is open");
-        if (status == DCI_OK)
-                status = dci_gpu_kv_check_runs(kv);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_planner_abort(kv);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_drain(kv);
-        if (status == DCI_OK)
-                status = dci_kv_step_abort(kv->host, kv->step.n, kv->step.ids);
-        if (status == DCI_OK) {
-                dci_gpu_kv_planner_step_end(kv, true);
-                close_step(kv);
-                status = dci_gpu_kv_resident_sweep(kv);
-                for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
-                        dci_gpu_kv_row *row = &kv->rows[kv->step.at[i]];
-                        dci_gpu_kv_resident_recount(kv, row);
-                        dci_gpu_kv_boundaries_abort(kv, row, kv->step.wanted[i]);
-                        status = dci_gpu_kv_truncate_row(kv, row, row->n + kv->step.wanted[i], row->n);
-                        if (status == DCI_OK)
-                                status = dci_gpu_kv_schedule_truncate(kv, row, row->n);
-                }
-                if (status == DCI_OK)
-                        status = dci_gpu_kv_check_device(
-                                kv, kv->ops->event_record(kv->gpu, kv->step_event, kv->step.stream));
-        }
-        return dci_gpu_kv_unlock(kv, status);
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, abort_step(kv));
 }
 
 /* --- between steps -------------------------------------------------------------------------------------------------------------------------- */
 
-/* The same of what the device plans. */
-static dci_status bring_up(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
+/* Maintains sequences that the device plans for. */
+static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
-        dci_status status = DCI_OK;
-        for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL && status == DCI_OK; r++)
+        for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
                 if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
-                        status = dci_gpu_kv_upload(kv, &kv->rows[r]);
-        for (size_t i = 0; i < n_sequences && sequences != NULL && status == DCI_OK; i++) {
+                        DCI_TRY(dci_gpu_kv_upload(kv, &kv->rows[r]));
+        for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                status = row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_upload(kv, row);
+                DCI_TRY(row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_upload(kv, row));
         }
-        return status;
+        return DCI_OK;
 }
 
-/* Before anything is done for one of them: what the host is told of a step that is open it could not take back. */
+/* Refuses sequences of the open step before anything is done: the host could not undo what it built for them. */
 static dci_status check_between(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
@@ -458,36 +357,33 @@ static dci_status check_between(dci_gpu_kv *kv, size_t n_sequences, const int64_
         return DCI_OK;
 }
 
-/* All sequences that are in no step and have good rows; or those that are named, if they are good. */
+/* Maintains all sequences outside of the step that have good rows; or those that are named, if all are good. */
 static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         size_t n = 0;
-        dci_status status = check_between(kv, n_sequences, sequences);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_wait_rows(kv);
-        if (status == DCI_OK && kv->planner.on)
-                return bring_up(kv, n_sequences, sequences);
+        DCI_TRY(check_between(kv, n_sequences, sequences));
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        if (kv->planner.on)
+                return upload_rows(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
                 if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
                         kv->names[n++] = kv->rows[r].id;
-        for (size_t i = 0; i < n_sequences && sequences != NULL && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                status = row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_check_good(kv, row);
+                DCI_TRY(row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_check_good(kv, row));
         }
-        if (status != DCI_OK)
-                return status;
         return sequences == NULL ? dci_kv_maintain(kv->host, n, kv->names)
                                  : dci_kv_maintain(kv->host, n_sequences, sequences);
 }
 
 dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
-        const dci_status status = dci_gpu_kv_lock(kv);
-        return status != DCI_OK ? status : dci_gpu_kv_unlock(kv, maintain(kv, n_sequences, sequences));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, maintain(kv, n_sequences, sequences));
 }
 
-/* Learned codes of prompts that have ended; what there is no memory for now the next step asks for again. */
-static dci_status settle_prompts(dci_gpu_kv *kv)
+/* Uploads learned codes of prompts that have ended; without memory the next step tries again. */
+static dci_status drain_prompts(dci_gpu_kv *kv)
 {
         dci_status status = DCI_OK;
         dci_may_fail(true);
@@ -498,15 +394,15 @@ static dci_status settle_prompts(dci_gpu_kv *kv)
         return kv->broken ? status : DCI_OK;
 }
 
+static dci_status wait_all(dci_gpu_kv *kv)
+{
+        DCI_TRY(dci_gpu_kv_drain(kv));
+        DCI_TRY(dci_kv_wait(kv->host, -1));
+        return drain_prompts(kv);
+}
+
 dci_status dci_gpu_kv_sync(dci_gpu_kv *kv)
 {
-        dci_status status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_gpu_kv_drain(kv);
-        if (status == DCI_OK)
-                status = dci_kv_wait(kv->host, -1);
-        if (status == DCI_OK)
-                status = settle_prompts(kv);
-        return dci_gpu_kv_unlock(kv, status);
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, wait_all(kv));
 }

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Tails of plans that the device makes: what is kept for them lies in the chunks, behind what is chosen by.
- *
- *      LOWBIT  reads the scores, of which the choice has taken the chosen ones out, and low-bit values
- *      SUMS    reads pages' mean keys and values, and the rows of chosen tokens: once these are on the device
- */
+/* Tails of plans on the device. */
 #include "core/internal.h"
 
-#include "offload/offload_internal.h"
+#include "offload/chunk_store.h"
+#include "offload/pool.h"
+#include "offload/tail.h"
 
-/* Pages of a list, at most; and parts that these must be cut into. */
+/* The most pages of a list; and the parts that these must be split into. */
 static size_t max_pages(size_t max_tokens, size_t page_tokens)
 {
         return max_tokens / page_tokens + 1;
@@ -37,13 +34,13 @@ dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
         return DCI_OK;
 }
 
-/* Mean keys, and values, lie so far behind each other (kv/tail_sums.c). */
+/* The distance of mean values from mean keys (kv/stages/tail_sums.c). */
 static size_t means_bytes(const dci_gpu_kv *kv)
 {
         return dci_lines(DCI_GPU_CHUNK / kv->shape.page_tokens * kv->row_bytes);
 }
 
-/* --- forming ------------------------------------------------------------------------------------------------------------------- */
+/* --- building ------------------------------------------------------------------------------------------------------ */
 
 void dci_gpu_kv_encode_values(const dci_gpu_kv *kv, dci_gpu_encode_args *args)
 {
@@ -64,10 +61,10 @@ dci_status dci_gpu_kv_build_means(dci_gpu_kv *kv, const dci_gpu_encode_args *cod
         args.kind = DCI_GPU_MEANS;
         args.group_shift = kv->page_shift;
         args.chunks.layer_at += kv->host->summary_bytes;
-        dci_status status = kv->ops->encode(kv->gpu, kv->step.stream, &args);
+        DCI_TRY(kv->ops->encode(kv->gpu, kv->step.stream, &args));
         args.chunks.layer_at += means_bytes(kv);
         args.lanes.keys = args.lanes.values;
-        return status == DCI_OK ? kv->ops->encode(kv->gpu, kv->step.stream, &args) : status;
+        return kv->ops->encode(kv->gpu, kv->step.stream, &args);
 }
 
 void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
@@ -94,38 +91,38 @@ dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_pr
         args.kind = DCI_GPU_MEANS;
         args.group_shift = kv->page_shift;
         args.chunks.layer_at += kv->host->summary_bytes;
-        dci_status status = kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
+        DCI_TRY(kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args));
         args.chunks.layer_at += means_bytes(kv);
         args.keys = args.values;
         args.key_token = args.value_token;
         args.key_head = args.value_head;
-        return status == DCI_OK ? kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args) : status;
+        return kv->ops->encode_prompt(kv->gpu, kv->step.stream, &args);
 }
 
 /* --- attending ------------------------------------------------------------------------------------------------------------------ */
 
-/* That no part has more pages than the kernel has bits for. */
-static size_t fewest_parts(const dci_gpu_kv *kv)
+/* The fewest parts, such that no part has more pages than the kernel has bits for. */
+static size_t min_list_parts(const dci_gpu_kv *kv)
 {
         return kv->shape.tail == DCI_KV_TAIL_SUMS ? min_parts(max_pages(kv->config.max_tokens, kv->shape.page_tokens))
                                                   : 1;
 }
 
-/* Parts of a list: about two for each multiprocessor in all. */
-static int32_t parts_for(const dci_gpu_kv *kv, size_t n_sequences)
+/* The parts of a list: about two in all for each multiprocessor. */
+static int32_t count_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
         const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads),
-                     fewest = fewest_parts(kv);
+                     fewest = min_list_parts(kv);
         return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
 }
 
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv)
 {
-        const size_t parts = 2 * (size_t)kv->gpu->info.multiprocessors + kv->n_lists * fewest_parts(kv);
+        const size_t parts = 2 * (size_t)kv->gpu->info.multiprocessors + kv->n_lists * min_list_parts(kv);
         return kv->shape.tail == DCI_KV_TAIL_DROP ? 0 : parts * kv->group * (kv->dim + 2);
 }
 
-dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first)
+dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t of_queries = first * kv->shape.n_query_heads;
@@ -136,7 +133,7 @@ dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu
                                         .group = score->group,
                                         .dim = score->dim,
                                         .bits = kv->shape.value_bits,
-                                        .n_parts = parts_for(kv, (size_t)score->n_sequences),
+                                        .n_parts = count_parts(kv, (size_t)score->n_sequences),
                                         .max_groups = score->max_groups,
                                         .tail_at = (int32_t)kv->host->summary_bytes,
                                         .sizes = score->sizes,
@@ -147,14 +144,14 @@ dci_status dci_gpu_kv_tail_of_scores(dci_gpu_kv *kv, size_t layer, const dci_gpu
                                         .chunks = score->summaries,
                                         .signs = p->value_signs,
                                         .centres = p->value_centres + kv->layers[layer].index * kv->n_lists * kv->dim,
-                                        .partial = p->tail_partial,
-                                        .arrived = p->tail_arrived,
-                                        .out = p->tail_out + of_queries * kv->dim,
-                                        .lse = p->tail_lse + of_queries};
+                                        .partial = kv->tail->partial,
+                                        .arrived = kv->tail->arrived,
+                                        .out = kv->tail->out + of_queries * kv->dim,
+                                        .lse = kv->tail->lse + of_queries};
         return kv->ops->tail(kv->gpu, kv->step.stream, &args);
 }
 
-dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
+dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         if (kv->shape.tail != DCI_KV_TAIL_SUMS)
@@ -169,7 +166,7 @@ dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *qu
                                              .query_dtype = (int32_t)kv->shape.query_dtype,
                                              .page_shift = kv->page_shift,
                                              .whole = whole,
-                                             .n_parts = parts_for(kv, kv->step.n),
+                                             .n_parts = count_parts(kv, kv->step.n),
                                              .max_pages =
                                                      (int32_t)max_pages(kv->config.max_tokens, kv->shape.page_tokens),
                                              .stride = (int32_t)kv->stride,
@@ -182,16 +179,16 @@ dci_status dci_gpu_kv_tail_of_means(dci_gpu_kv *kv, size_t layer, const void *qu
                                              .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                              .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER),
                                              .n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
-                                             .chunks = dci_gpu_kv_chunks(kv, layer),
+                                             .chunks = dci_gpu_kv_store_chunks(kv, kv->summaries, layer),
                                              .positions = p->positions,
                                              .counts = p->counts,
                                              .slots = whole ? NULL : slots,
                                              .lanes = dci_gpu_kv_lanes(kv, layer),
                                              .pool = dci_gpu_kv_host_pool(kv, layer),
                                              .tables = dci_gpu_kv_tables(kv),
-                                             .partial = p->tail_partial,
-                                             .arrived = p->tail_arrived,
-                                             .out = p->tail_out,
-                                             .lse = p->tail_lse};
+                                             .partial = kv->tail->partial,
+                                             .arrived = kv->tail->arrived,
+                                             .out = kv->tail->out,
+                                             .lse = kv->tail->lse};
         return kv->ops->tail_sums(kv->gpu, kv->step.stream, &args);
 }

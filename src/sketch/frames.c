@@ -105,12 +105,10 @@ static dci_status check_room(const dci_frames *frames)
 
 dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const dci_moments *queries)
 {
-        dci_status status = check_room(frames);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_room(frames));
         dci_frame *frame = new_frame(frames, DCI_CODER_LEARNED);
         void *scratch = dci_alloc(frames->context, dci_fit_scratch_bytes(frames->dim), 1);
-        status = frame == NULL || scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        dci_status status = frame == NULL || scratch == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
                 dci_coder_init_learned(frames->context, frames->dim, frames->bits, false, memory_of(frame),
                                        &frame->coder);

@@ -15,9 +15,7 @@
 
 dci_status dci_sketch_config_init(dci_sketch_config *config, size_t struct_size)
 {
-        dci_status status = dci_struct_init("dci_sketch_config", config, struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_struct_init("dci_sketch_config", config, struct_size, sizeof *config));
         config->dtype = DCI_F32;
         config->bits = 4;
         config->transform = DCI_SKETCH_RANDOM;
@@ -32,9 +30,7 @@ dci_status dci_sketch_info_init(dci_sketch_info *info, size_t struct_size)
 
 static dci_status check_config(const dci_context *context, const dci_sketch_config *config)
 {
-        dci_status status = dci_check_struct_size("dci_sketch_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_sketch_config", config, config->struct_size, sizeof *config));
         if (config->dim < 1 || config->dim > DCI_SKETCH_MAX_DIM)
                 return dci_fail(DCI_ERR_INVALID, "dim is %zu, expected 1 to %zu", config->dim, DCI_SKETCH_MAX_DIM);
         if (dci_dtype_size(config->dtype) == 0 ||
@@ -67,9 +63,7 @@ dci_status dci_sketch_create(dci_context *context, const dci_sketch_config *conf
         if (context == NULL || config == NULL || out_sketch == NULL)
                 return dci_fail(DCI_ERR_INVALID, "context, config or out_sketch is NULL");
         *out_sketch = NULL;
-        dci_status status = check_config(context, config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_config(context, config));
         dci_sketch *sketch = dci_calloc(context, 1, sizeof *sketch);
         if (sketch == NULL)
                 return DCI_ERR_MEMORY;
@@ -78,8 +72,8 @@ dci_status dci_sketch_create(dci_context *context, const dci_sketch_config *conf
         sketch->dtype = config->dtype;
         sketch->query_dtype = config->query_dtype == 0 ? config->dtype : config->query_dtype;
         const int32_t kind = config->transform == DCI_SKETCH_RANDOM ? DCI_CODER_ROTATED : DCI_CODER_PLAIN;
-        status = dci_frames_init(context, kind, config->dim, config->bits, config->centre == DCI_CENTRE_RUNNING,
-                                 config->seed, &sketch->frames);
+        dci_status status = dci_frames_init(context, kind, config->dim, config->bits,
+                                            config->centre == DCI_CENTRE_RUNNING, config->seed, &sketch->frames);
         if (status == DCI_OK && config->centre == DCI_CENTRE_GIVEN)
                 status = dci_frames_begin(&sketch->frames, config->given_centre);
         dci_context_retain(context);
@@ -136,9 +130,7 @@ dci_status dci_sketch_check_rows(const dci_sketch *sketch, dci_dtype dtype, cons
                                 sketch->dim);
         if (!dci_mul(n, ld, &n_bytes) || !dci_mul(n_bytes, dci_dtype_size(dtype), &n_bytes) || n > MAX_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu of %s, %zu apart, are too many", n, what, ld);
-        const dci_status aligned = dci_check_aligned(what, rows, dci_dtype_size(dtype));
-        if (aligned != DCI_OK)
-                return aligned;
+        DCI_TRY(dci_check_aligned(what, rows, dci_dtype_size(dtype)));
         for (size_t i = 0; i < n; i++) {
                 const unsigned char *row = (const unsigned char *)rows + i * ld * dci_dtype_size(dtype);
                 if (!(sketch->context->kernels->norm2[dtype - 1](row, sketch->dim) <= DCI_SKETCH_MAX_NORM2))
@@ -230,9 +222,7 @@ static dci_status select_frames(appending *a)
                                 dci_sketch_floats(sketch, sketch->dtype, a->rows, a->ld, i - a->first, 1, wide, &ld);
                         dci_frames_note(&sketch->frames, row);
                 }
-                dci_status status = dci_frames_follow(&sketch->frames);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_frames_follow(&sketch->frames));
                 for (size_t block = at / DCI_CODE_ROWS; block * DCI_CODE_ROWS < end; block++)
                         if (sketch->area.frames[block] == DCI_NO_FRAME)
                                 sketch->area.frames[block] = (uint8_t)dci_frames_last(&sketch->frames);
@@ -339,11 +329,8 @@ dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t
         if (sketch->dim > DCI_SKETCH_MAX_FIT_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dimension %zu is more than a transform can be learned for, %zu",
                                 sketch->dim, DCI_SKETCH_MAX_FIT_DIM);
-        dci_status status = dci_sketch_check_rows(sketch, sketch->dtype, rows, n, ld, "row");
-        if (status == DCI_OK)
-                status = dci_sketch_check_rows(sketch, sketch->query_dtype, queries, n_queries, query_ld, "query");
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_sketch_check_rows(sketch, sketch->dtype, rows, n, ld, "row"));
+        DCI_TRY(dci_sketch_check_rows(sketch, sketch->query_dtype, queries, n_queries, query_ld, "query"));
         const size_t part = dci_moments_bytes(sketch->dim),
                      tile = dci_lines(DCI_MOMENT_ROWS * sketch->dim * sizeof(float));
         unsigned char *memory = dci_alloc(sketch->context, 2 * part + tile, 1);
@@ -355,7 +342,7 @@ dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t
         dci_moments_init(sketch->context->kernels, sketch->dim, memory + part, &of_queries);
         sample(sketch, sketch->dtype, rows, ld, n, wide, &of_rows);
         sample(sketch, sketch->query_dtype, queries, query_ld, n_queries, wide, &of_queries);
-        status = dci_frames_learn(&sketch->frames, &of_rows, &of_queries);
+        dci_status status = dci_frames_learn(&sketch->frames, &of_rows, &of_queries);
         dci_free(sketch->context, memory, 2 * part + tile, 1);
         return status;
 }
@@ -418,9 +405,7 @@ dci_status dci_sketch_get_info(const dci_sketch *sketch, dci_sketch_info *out_in
 {
         if (sketch == NULL || out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "sketch or out_info is NULL");
-        dci_status status = dci_check_struct_size("dci_sketch_info", out_info, out_info->struct_size, sizeof *out_info);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_sketch_info", out_info, out_info->struct_size, sizeof *out_info));
         const dci_frames *frames = &sketch->frames;
         out_info->n_rows = sketch->n;
         out_info->bytes = sizeof *sketch - sizeof *frames + dci_frames_bytes(frames) +

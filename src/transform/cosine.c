@@ -18,9 +18,7 @@ static dci_status check_rows(const transform_rows *rows, int32_t zero_rows)
                 double norm2 = 0;
                 if (dci_transform_surely_within(rows, row, TRANSFORM_MAX_NORM2))
                         continue;
-                dci_status status = dci_transform_check_row(rows, row, &norm2);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_transform_check_row(rows, row, &norm2));
                 if (norm2 == 0 && zero_rows == DCI_ZERO_REFUSE)
                         return dci_fail(DCI_ERR_NUMBER,
                                         "row %zu is zero and has no direction; DCI_ZERO_KEEP keeps such rows", row);
@@ -43,8 +41,7 @@ dci_status dci_cosine_transform(dci_context *context, size_t n, size_t dim, dci_
                 .columns_out = dim,
                 .write = write_unit,
         };
-        dci_status status = dci_transform_check_job(&job);
-        if (status == DCI_OK)
-                status = check_rows(&job.in, zero_rows);
-        return status == DCI_OK ? dci_transform_write(context, &job) : status;
+        DCI_TRY(dci_transform_check_job(&job));
+        DCI_TRY(check_rows(&job.in, zero_rows));
+        return dci_transform_write(context, &job);
 }

@@ -27,9 +27,7 @@ static dci_status check_mips(const dci_context *context, const dci_mips *mips)
                 return dci_fail(DCI_ERR_INVALID, "context is NULL");
         if (mips == NULL)
                 return dci_fail(DCI_ERR_INVALID, "mips is NULL");
-        dci_status status = dci_check_struct_size("dci_mips", mips, mips->struct_size, sizeof *mips);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_mips", mips, mips->struct_size, sizeof *mips));
         if (!(mips->c_squared >= 0 && mips->c_squared <= MAX_C_SQUARED))
                 return dci_fail(DCI_ERR_INVALID,
                                 "c_squared is %.9g, allowed are 0 to %.9g: only dci_mips_fit changes it",
@@ -41,13 +39,9 @@ dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t d
                         size_t ld, int32_t *out_grew)
 {
         size_t n_bytes = 0;
-        dci_status status = check_mips(context, mips);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_mips(context, mips));
         transform_rows rows = {context->kernels, "keys", "key", keys, n, dim, ld, dtype};
-        status = dci_transform_check_input(&rows, &n_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_transform_check_input(&rows, &n_bytes));
 
         /* A key that is surely no longer than c or the longest so far changes nothing. Almost all keys are such, so one
          * thread reads them at the speed of the float kernel. */
@@ -56,9 +50,7 @@ dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t d
                 double norm2 = 0;
                 if (dci_transform_surely_within(&rows, row, longest))
                         continue;
-                status = dci_transform_check_row(&rows, row, &norm2);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_transform_check_row(&rows, row, &norm2));
                 if (norm2 > longest)
                         longest = norm2;
         }
@@ -109,9 +101,7 @@ static dci_status check_rows(const transform_rows *rows, double limit)
                 double norm2 = 0;
                 if (dci_transform_surely_within(rows, row, limit))
                         continue;
-                dci_status status = dci_transform_check_row(rows, row, &norm2);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_transform_check_row(rows, row, &norm2));
                 if (norm2 > limit)
                         return dci_fail(DCI_ERR_NUMBER,
                                         "%s %zu has squared norm %.17g, c^2 is %.17g: call dci_mips_fit first",
@@ -127,15 +117,11 @@ static dci_status lift_rows(dci_context *context, const dci_mips *mips, int32_t 
         job->in.kernels = context->kernels;
         job->in.dtype = DCI_F32;
         job->columns_out = job->in.dim + 1; /* dim, unchecked so far, may wrap this to 0: then dim itself is refused */
-        dci_status status = dci_transform_check_job(job);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_transform_check_job(job));
         if (mips->c_squared == 0 && job->in.n > 0)
                 return dci_fail(DCI_ERR_INVALID, "c^2 is 0 and there are %zu %s to lift: call dci_mips_fit first",
                                 job->in.n, job->in.array);
-        status = check_rows(&job->in, limit);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_rows(&job->in, limit));
         mips_lift lift = {sqrt(mips->c_squared), mips->c_squared, form};
         job->arg = &lift;
         return dci_transform_write(context, job);
@@ -144,9 +130,7 @@ static dci_status lift_rows(dci_context *context, const dci_mips *mips, int32_t 
 dci_status dci_mips_keys(dci_context *context, const dci_mips *mips, int32_t form, size_t n, size_t dim,
                          const float *keys, size_t ld, float *out, size_t ld_out)
 {
-        dci_status status = check_mips(context, mips);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_mips(context, mips));
         transform_job job = {
                 .in = {.array = "keys", .item = "key", .data = keys, .n = n, .dim = dim, .ld = ld},
                 .out_name = "out",
@@ -160,9 +144,7 @@ dci_status dci_mips_keys(dci_context *context, const dci_mips *mips, int32_t for
 dci_status dci_mips_queries(dci_context *context, const dci_mips *mips, int32_t form, size_t n, size_t dim,
                             const float *queries, size_t ld, float *out, size_t ld_out)
 {
-        dci_status status = check_mips(context, mips);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_mips(context, mips));
         transform_job job = {
                 .in = {.array = "queries", .item = "query", .data = queries, .n = n, .dim = dim, .ld = ld},
                 .out_name = "out",
@@ -176,9 +158,7 @@ dci_status dci_mips_queries(dci_context *context, const dci_mips *mips, int32_t 
 dci_status dci_mips_relift(dci_context *context, const dci_mips *mips, size_t n, size_t dim, float *lifted, size_t ld)
 {
         /* The unscaled lift in place reads the key columns and writes the last one only. */
-        dci_status status = check_mips(context, mips);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_mips(context, mips));
         transform_job job = {
                 .in = {.array = "lifted", .item = "row", .data = lifted, .n = n, .dim = dim, .ld = ld},
                 .out_name = "lifted",

@@ -41,13 +41,9 @@ dci_status dci_transform_check_job(const transform_job *job)
 {
         const transform_rows *in = &job->in;
         size_t in_bytes = 0, out_bytes = 0;
-        dci_status status = dci_transform_check_input(in, &in_bytes);
-        if (status != DCI_OK)
-                return status;
-        status = dci_transform_check_span(job->out_name, job->out, in->n, job->columns_out, job->ld_out,
-                                          dci_dtype_size(in->dtype), &out_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_transform_check_input(in, &in_bytes));
+        DCI_TRY(dci_transform_check_span(job->out_name, job->out, in->n, job->columns_out, job->ld_out,
+                                         dci_dtype_size(in->dtype), &out_bytes));
         if (job->out == in->data && job->ld_out == in->ld)
                 return DCI_OK;
         /* Unsigned differences wrap around to huge values when the other array begins first. */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Pictures of search: queries per second against recall, build plus queries, exact search beside others, k-means."""
+"""Pictures of search: queries per second against recall, build plus queries, exact search compared with others, k-means."""
 
 from __future__ import annotations
 

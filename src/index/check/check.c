@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* dci_index_check: the order of what is asked, the locks, and the work shared out. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
-#include "index/check/check.h"
+#include "dci/check.h"
+#include "index/access.h"
+#include "index/check/rows.h"
+#include "index/check/tree.h"
 #include "index/tree/tree.h"
 
 #define TASK_ROWS ((size_t)256) /* a multiple of a block of codes and of a page's rows */
@@ -12,22 +15,17 @@
 static dci_status check_structure(const dci_index *index, const dci_view *view)
 {
         size_t n = 0;
-        dci_status status = dci_check_chunks(index, view);
-        if (status == DCI_OK && (index->config.kind == DCI_KIND_MDCI) != (index->tree != NULL))
+        DCI_TRY(dci_check_chunks(index, view));
+        if ((index->config.kind == DCI_KIND_MDCI) != (index->tree != NULL))
                 return dci_fail(DCI_ERR_FORMAT, "kind %d %s a tree", (int)index->config.kind,
                                 index->tree == NULL ? "lacks" : "has");
-        if (status == DCI_OK)
-                status = dci_check_ids(index, view, &n);
-        if (status == DCI_OK && n != dci_index_count(index))
-                status = dci_fail(DCI_ERR_FORMAT, "slots hold %zu rows, the index says %zu", n, dci_index_count(index));
-        if (status == DCI_OK)
-                status = dci_check_c_squared(index, view, atomic_load(&((dci_index *)(uintptr_t)index)->c_squared),
-                                             "index");
-        if (status == DCI_OK)
-                status = dci_check_projections(view, false, "index");
-        if (status == DCI_OK)
-                status = dci_check_codes(index, view);
-        return status == DCI_OK && index->tree != NULL ? dci_check_tree(index, view) : status;
+        DCI_TRY(dci_check_ids(index, view, &n));
+        if (n != dci_index_count(index))
+                return dci_fail(DCI_ERR_FORMAT, "slots hold %zu rows, the index says %zu", n, dci_index_count(index));
+        DCI_TRY(dci_check_c_squared(index, view, atomic_load(&((dci_index *)(uintptr_t)index)->c_squared), "index"));
+        DCI_TRY(dci_check_projections(view, false, "index"));
+        DCI_TRY(dci_check_codes(index, view));
+        return index->tree != NULL ? dci_check_tree(index, view) : DCI_OK;
 }
 
 /* --- the full check ------------------------------------------------------------------------------------------------------------------ */
@@ -87,9 +85,7 @@ static dci_status check_all(const dci_index *index, const dci_view *view, const 
 
 dci_status dci_index_check(const dci_index *index, int32_t level, const dci_progress *progress)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock(index));
         if (level != DCI_CHECK_STRUCTURE && level != DCI_CHECK_FULL)
                 return dci_fail(DCI_ERR_INVALID, "level is %d, expected DCI_CHECK_STRUCTURE or DCI_CHECK_FULL",
                                 (int)level);
@@ -97,7 +93,7 @@ dci_status dci_index_check(const dci_index *index, int32_t level, const dci_prog
         pthread_mutex_t *writers = &((dci_index *)(uintptr_t)index)->writers;
         pthread_mutex_lock(writers);
         const dci_view view = dci_rows_view(&index->rows);
-        status = check_structure(index, &view);
+        dci_status status = check_structure(index, &view);
         if (level == DCI_CHECK_FULL) {
                 if (status == DCI_OK)
                         status = dci_check_directions(index);

@@ -10,7 +10,8 @@
 #include <string.h>
 
 #include "core/file.h"
-#include "index/check/check.h"
+#include "index/check/codes.h"
+#include "index/codes/rows.h"
 
 /* How much farther from its row a code of another machine may lie; a learned transform does not measure by that distance. */
 #define FARTHER 1.05

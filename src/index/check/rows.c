@@ -4,12 +4,13 @@
  * Rows and what is kept beside them. Norms, projections and codes of an index that was made here are these kernels' to the bit; a
  * loaded one may have them from a machine that rounds otherwise.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "index/check/check.h"
+#include "index/check/rows.h"
+#include "index/queries.h"
 
 #define BLOCK_ROWS ((size_t)64)
 /* No projection is longer than its row, and none of those exceeds sqrt(DCI_MAX_NORM2), 2^62.5. */

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/check.h"
-#include "index/tree/tree.h"
+#include "index/check/rows.h"
+#include "index/check/tree.h"
+#include "index/tree/route.h"
 
 /* Points of a level that are looked at to see whether they lie with the nearest node. */
 #define LOOKED_AT ((size_t)1024)
@@ -225,16 +226,14 @@ static dci_status check_level(const dci_index *index, size_t l, uint64_t *seen, 
 dci_status dci_check_tree(const dci_index *index, const dci_view *view)
 {
         const dci_tree *tree = index->tree;
-        dci_status status = check_counts(index, view);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_counts(index, view));
         size_t n = view->n; /* of pages, slots or nodes; a level that contradicts the rest may have more */
         for (size_t l = 0; l < tree->n_levels; l++)
                 n = tree->levels[l].n > n ? tree->levels[l].n : n;
         uint64_t *seen = dci_calloc(index->context, words_of(n), sizeof *seen);
         if (seen == NULL)
                 return DCI_ERR_MEMORY;
-        status = check_pages(tree, seen);
+        dci_status status = check_pages(tree, seen);
         if (status == DCI_OK)
                 status = check_slots(tree, view);
         if (status == DCI_OK)
@@ -278,10 +277,9 @@ static dci_status check_made(const dci_index *index, size_t l, size_t i, float *
 
 dci_status dci_check_nodes(const dci_index *index, size_t first, size_t end, void *scratch)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = first; i < end && status == DCI_OK; i++)
-                status = check_made(index, 0, i, scratch);
-        return status;
+        for (size_t i = first; i < end; i++)
+                DCI_TRY(check_made(index, 0, i, scratch));
+        return DCI_OK;
 }
 
 /* What many points are compared with: put again where it is, nothing changes. */

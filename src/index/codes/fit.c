@@ -5,7 +5,10 @@
 
 #include <string.h>
 
-#include "index/index_internal.h"
+#include "dci/sketch.h"
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/queries.h"
 
 /* Rows of the index, or queries, evenly spread, into moments. */
 static void sample_rows(const dci_index *index, size_t n_live, float *tile, dci_moments *moments)
@@ -120,9 +123,7 @@ static dci_status fit(dci_index *index, const dci_queries *queries)
 
 dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld)
 {
-        dci_status status = dci_index_lock_writer(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock_writer(index));
         if (index->config.sketch_bits == 0)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the index has no codes: its sketch_bits is 0");
         if (index->config.dim > DCI_SKETCH_MAX_FIT_DIM)
@@ -131,13 +132,11 @@ dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries
         if (n_queries == 0)
                 return dci_fail(DCI_ERR_INVALID, "n_queries is 0, expected at least 1");
         dci_queries prepared;
-        status = dci_queries_prepare(index, n_queries, queries, ld, &prepared);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &prepared));
         pthread_mutex_lock(&index->writers);
-        status = dci_index_count(index) == 0
-                         ? dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from")
-                         : fit(index, &prepared);
+        dci_status status = dci_index_count(index) == 0
+                                    ? dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from")
+                                    : fit(index, &prepared);
         pthread_mutex_unlock(&index->writers);
         dci_queries_free(index, &prepared);
         return status;

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/index_internal.h"
+#include "index/codes/rows.h"
 
 #define TASK_BLOCKS ((size_t)4)
 /* Rows of a batch that are asked where the centre should be. */

@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/candidates.h"
+#include "index/codes/rows.h"
+#include "index/codes/search.h"
 
 _Static_assert(DCI_SCAN_ROWS == DCI_TOPK_BLOCK && DCI_CODE_QUERIES == DCI_MANY_QUERIES, "one scan, one block");
 

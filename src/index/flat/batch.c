@@ -10,12 +10,14 @@
  *
  * Goodness g is what both metrics maximise: the score for IP and COSINE, minus the squared distance for L2.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "index/flat/batch.h"
+#include "index/flat/batch_rows.h"
+#include "index/flat/batch_sample.h"
 
 #define MIN_QUERIES 16
 #define MIN_ROWS 256
@@ -236,13 +238,11 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
         dci_batch_plan_sample(&b);
         b.capacity = k + (k < 64 ? 128 : 2 * k);
         plan(&b, &n_tasks, &n_workers);
-        dci_status status = dci_batch_workers_create(&b, n_workers);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_batch_workers_create(&b, n_workers));
         dci_region region = {
                 flat->context, n_tasks, n_workers, search_block, &b, flat->progress, flat->n * flat->queries->n,
                 flat->object};
-        status = dci_parallel(&region);
+        dci_status status = dci_parallel(&region);
         for (size_t i = 0; i < n_workers; i++)
                 stats->distances += b.workers[i].scored;
         dci_batch_workers_destroy(&b);

@@ -1,85 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* State of a batch search: what is shared, and what each worker holds. */
+/* Exact search of many queries at a time: products in tiles rule out most rows, the canonical kernel scores the rest. */
 #ifndef DCI_INDEX_FLAT_BATCH_H
 #define DCI_INDEX_FLAT_BATCH_H
 
-#include "index/index_internal.h"
+#include "index/flat/flat.h"
 
-#define DCI_BATCH_ROWS 128 /* of a tile */
-#define DCI_BATCH_COLUMNS                                                                                              \
-        32 /* queries multiplied at a time (two masks of 16): their products stay in the first-level cache */
-
-/* Rows that may still be among the k best of one query. */
-typedef struct batch_list {
-        size_t n;
-        float limit; /* the k-th best goodness is at least this */
-        float *value, *error;
-        int32_t *slot;
-} batch_list;
-
-/* Rows in the form that the products need. */
-typedef struct batch_rows {
-        size_t n;
-        uint16_t *bf16; /* AMX: a multiple of 32 rows, zero padded */
-        float *f32;     /* without AMX */
-        float *offset;  /* L2: half the squared norm, which a row's products fall short by; else 0 */
-        int32_t *slots;
-        float longest, lost; /* length of the longest row; largest length that rounding took away */
-} batch_rows;
-
-typedef struct batch_worker {
-        void *memory;
-        size_t n_bytes;
-        /* the tile */
-        batch_rows tile;
-        float *row, *products;
-        uint16_t *hits;
-        /* the block of queries */
-        uint16_t *queries_bf16;
-        float *queries_f32; /* COSINE without AMX: unit queries */
-        float *norm2, *length, *lost, *threshold, *error;
-        batch_list *lists;
-        /* see flat/batch_sample.c */
-        batch_rows sample;
-        float *sample_products, *guess;
-        /* cutting and settling */
-        float *floats, *kept;
-        int32_t *order;
-        uint64_t *keys;  /* 2 x capacity */
-        void *topk;      /* memory for one selection: a query whose guess failed */
-        uint64_t scored; /* canonical scores computed */
-} batch_worker;
-
-typedef struct batch {
-        const dci_flat *flat;
-        const dci_amx_kernels *amx; /* NULL: other kernels multiply */
-        size_t k, capacity;         /* capacity of a list */
-        size_t block, dim_padded;
-        size_t n_sample, sample_rank; /* 0: no guesses */
-        size_t n_workers;
-        batch_worker *workers;
-        int64_t *out_ids;
-        float *out_scores;
-} batch;
-
-/* A bound from above on a length, given its square as the kernels compute it: their rounding, and squares that vanished. */
-float dci_batch_length(float squared, size_t dim);
-
-dci_status dci_batch_workers_create(batch *b, size_t n_workers);
-void dci_batch_workers_destroy(batch *b);
-
-/* Packs a block of queries and empties their lists. */
-void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries);
-
-/* flat/batch_rows.c: prepares n_rows rows, at positions first, first + step, .. of the selection; then multiplies them with
- * the block's queries [first, first + DCI_BATCH_COLUMNS): products[row * DCI_BATCH_COLUMNS + column]. */
-void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t step, size_t n_rows, batch_rows *rows);
-void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows, size_t block, size_t first,
-                        size_t n_queries, float *products);
-
-/* flat/batch_sample.c */
-void dci_batch_plan_sample(batch *b);
-void dci_batch_guess(const batch *b, batch_worker *w, size_t block, size_t n_queries);
+/* For large batches; the same results. */
+bool dci_flat_batch_suits(const dci_flat *flat, size_t k);
+dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
+                                 dci_search_stats *stats);
 
 #endif

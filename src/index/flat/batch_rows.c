@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Rows and queries in the form that the products need, and the products. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <limits.h>
 #include <math.h>
 #include <string.h>
 
-#include "index/flat/batch.h"
+#include "index/flat/batch_rows.h"
 
 float dci_batch_length(float squared, size_t dim)
 {

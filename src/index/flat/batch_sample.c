@@ -5,11 +5,12 @@
  * A sample of rows, evenly spread, tells beforehand about where the k-th best will lie. The guess is set low enough to hold
  * nearly always; flat/batch.c notices when it did not.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 
-#include "index/flat/batch.h"
+#include "index/flat/batch_rows.h"
+#include "index/flat/batch_sample.h"
 
 #define SAMPLE_ROWS 1024
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Memory of a batch search: one allocation per worker. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <string.h>
 
-#include "index/flat/batch.h"
+#include "index/flat/batch_state.h"
 
 /* Hands out parts of one allocation; with memory NULL it only measures. */
 typedef struct arena {

@@ -4,10 +4,12 @@
  * Exact search, row by row: canonical scores of a block of rows for up to eight queries, then the threshold selection.
  * Few queries over many rows are shared out by rows; the parts are merged in a total order, so nothing depends on threads.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "index/flat/flat.h"
 
 void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots,
                     size_t count, float *out)

@@ -5,7 +5,11 @@
 
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/mdci/build.h"
+#include "index/tree/build.h"
+#include "index/tree/route.h"
 
 /* Everything there will be, and where it comes from. */
 typedef struct gathered {
@@ -84,9 +88,7 @@ static dci_status fill(dci_index *index, dci_rows *staged, const gathered *g, in
         const size_t n_slots = r->tree->n_pages * r->tree->page_rows;
         const size_t room = staged == NULL ? 0 : dci_rows_capacity(&index->rows); /* adding keeps what a reserve took */
         dci_retired *none = NULL; /* nothing is there that could retire */
-        dci_status status = dci_rows_reserve(&r->rows, n_slots > room ? n_slots : room, &none);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_rows_reserve(&r->rows, n_slots > room ? n_slots : room, &none));
         r->map = dci_idmap_create(index->context, g->n, end);
         if (r->map == NULL)
                 return DCI_ERR_MEMORY;
@@ -95,13 +97,9 @@ static dci_status fill(dci_index *index, dci_rows *staged, const gathered *g, in
                 dci_idmap_insert(r->map, g->ids[i], g->slots[i]);
         }
         atomic_store(&r->rows.n, n_slots);
-        status = dci_rows_codes_inherit(&r->rows, &index->rows);
-        if (status == DCI_OK)
-                status = dci_rows_follow(&r->rows, &r->rows, 0, n_slots);
-        if (status == DCI_OK)
-                status = dci_rows_encode(&r->rows, 0, n_slots);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_rows_codes_inherit(&r->rows, &index->rows));
+        DCI_TRY(dci_rows_follow(&r->rows, &r->rows, 0, n_slots));
+        DCI_TRY(dci_rows_encode(&r->rows, 0, n_slots));
         return g->n == 0 ? DCI_OK : dci_tree_route_all(r->tree, &r->rows);
 }
 

@@ -8,7 +8,14 @@
 
 #include <string.h>
 
+#include "index/access.h"
+#include "index/codes/rows.h"
+#include "index/mdci/build.h"
 #include "index/mdci/mdci.h"
+#include "index/tree/build.h"
+#include "index/tree/insert.h"
+#include "index/tree/remove.h"
+#include "index/tree/route.h"
 
 /* Changes of a quarter of the rows or more: building costs about as much per row as four insertions. */
 #define MUCH 4

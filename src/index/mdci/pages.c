@@ -6,15 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/access.h"
+#include "index/tree/tree.h"
 
 /* The read lock is held after success. */
 static dci_status begin(const dci_index *index)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
-        if (index->config.kind != DCI_KIND_MDCI)
+        DCI_TRY(dci_index_lock(index));
+        if (index->tree == NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %d",
                                 (int)index->config.kind);
         dci_index_read_begin(index);
@@ -25,9 +24,7 @@ dci_status dci_index_pages(const dci_index *index, size_t capacity, dci_page *ou
 {
         if (out_count == NULL || (out_pages == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_count == NULL ? "out_count" : "out_pages");
-        dci_status status = begin(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(begin(index));
         const dci_tree *tree = index->tree;
         const dci_level *level = &tree->levels[0];
         size_t n = 0;
@@ -77,9 +74,7 @@ dci_status dci_index_changes(const dci_index *index, uint64_t version, size_t ca
         if (out_count == NULL || out_version == NULL || (out_pages == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL",
                                 out_count == NULL ? "out_count" : (out_version == NULL ? "out_version" : "out_pages"));
-        dci_status status = begin(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(begin(index));
         const dci_tree *tree = index->tree;
         size_t n = 0;
         for (size_t page = 0; page < tree->n_pages_ever; page++) {
@@ -123,11 +118,8 @@ dci_status dci_index_tree_stats(const dci_index *index, dci_tree_stats *out_stat
         if (out_stats == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_stats is NULL");
         const size_t struct_size = out_stats->struct_size;
-        dci_status status = dci_check_struct_size("dci_tree_stats", out_stats, struct_size, sizeof *out_stats);
-        if (status == DCI_OK)
-                status = begin(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_tree_stats", out_stats, struct_size, sizeof *out_stats));
+        DCI_TRY(begin(index));
         const dci_tree *tree = index->tree;
         size_t *sizes = dci_alloc(index->context, tree->levels[0].n, sizeof *sizes);
         if (sizes == NULL) {

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/mdci/mdci.h"
+#include "index/mdci/search.h"
 #include "index/pdci/pdci.h"
+#include "index/pdci/project.h"
 
 /* Are all nodes opened? */
 static bool opens_all(const dci_tree *tree, const dci_descent *descent)
@@ -19,9 +20,10 @@ static bool opens_all(const dci_tree *tree, const dci_descent *descent)
 }
 
 bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, const dci_flat *flat, size_t k,
-                     dci_mdci_search *out)
+                     void *search)
 {
-        if (index->config.kind != DCI_KIND_MDCI || flat->n == 0)
+        dci_mdci_search *out = search;
+        if (flat->n == 0)
                 return false;
         const dci_tree *tree = index->tree;
         const double n = (double)tree->n_rows;
@@ -135,8 +137,9 @@ static size_t select(const dci_candidates *candidates, size_t query, void *scrat
         return n;
 }
 
-dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_flat *flat, size_t group)
+dci_status dci_mdci_begin(void *search, const dci_index *index, const dci_flat *flat, size_t group)
 {
+        dci_mdci_search *s = search;
         const dci_tree *tree = index->tree;
         ranking r;
         s->index = index;
@@ -163,8 +166,9 @@ dci_status dci_mdci_begin(dci_mdci_search *s, const dci_index *index, const dci_
         return DCI_OK;
 }
 
-void dci_mdci_end(dci_mdci_search *s)
+void dci_mdci_end(void *search)
 {
+        dci_mdci_search *s = search;
         const dci_flat *flat = s->candidates.flat;
         dci_free(flat->context, s->admitted, (flat->view.n + 63) / 64, sizeof *s->admitted);
 }

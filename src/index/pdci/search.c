@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/pdci/project.h"
 #include "index/pdci/search.h"
 
 /* ceil(share * n), at least 1 and at most n. */
@@ -18,12 +19,12 @@ static uint64_t share_of(double share, uint64_t n)
         return count > 0 ? count : 1;
 }
 
-bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, size_t n, size_t k, dci_pdci_effort *out)
+bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, const dci_flat *flat, size_t k,
+                     void *search)
 {
-        const size_t m = index->config.num_simp_indices;
+        dci_pdci_search *s = search;
+        const size_t n = flat->n, m = index->config.num_simp_indices;
         const uint64_t pairs = (uint64_t)n * m; /* n < 2^31, m <= 2^12 */
-        if (index->config.kind != DCI_KIND_PDCI)
-                return false;
         uint64_t visit = share_of(params->prop_to_visit, pairs);
         uint64_t retrieve = share_of(params->prop_to_retrieve, n);
         if (params->num_to_visit != 0)
@@ -32,7 +33,7 @@ bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, si
                 retrieve = params->num_to_retrieve;
         if (k >= n || (visit >= pairs && retrieve >= n))
                 return false;
-        *out = (dci_pdci_effort){.visit = visit, .retrieve = (size_t)retrieve, .at_least = k};
+        *s = (dci_pdci_search){.effort = {.visit = visit, .retrieve = (size_t)retrieve, .at_least = k}};
         return true;
 }
 
@@ -114,13 +115,12 @@ static size_t select(const dci_candidates *candidates, size_t query, void *scrat
         return slots_of(bits, words, slots);
 }
 
-dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_flat *flat,
-                          const dci_pdci_effort *effort)
+dci_status dci_pdci_begin(void *search, const dci_index *index, const dci_flat *flat, size_t group)
 {
+        dci_pdci_search *s = search;
         const size_t n = flat->view.n, n_simple = index->directions.n;
-        memset(s, 0, sizeof *s);
+        (void)group;
         s->index = index;
-        s->effort = *effort;
         /* After the view: whatever c it finds covers the rows of the view. */
         s->c_squared = atomic_load(&((dci_index *)(uintptr_t)index)->c_squared);
         s->candidates.flat = flat;
@@ -137,8 +137,9 @@ dci_status dci_pdci_begin(dci_pdci_search *s, const dci_index *index, const dci_
         return status;
 }
 
-void dci_pdci_end(dci_pdci_search *s)
+void dci_pdci_end(void *search)
 {
+        dci_pdci_search *s = search;
         const dci_flat *flat = s->candidates.flat;
         dci_free(flat->context, s->runs, s->cell.n_runs, sizeof *s->runs);
         dci_free(flat->context, s->admitted, (flat->view.n + 63) / 64, sizeof *s->admitted);

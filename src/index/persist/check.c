@@ -6,10 +6,10 @@
  * Norms are kept as they are in the file, so that they need not be writable and that saving gives the same bytes anywhere; but
  * they were computed from the same rows, so they may differ from what this machine computes by rounding alone.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
-#include "index/check/check.h"
-#include "index/persist/persist.h"
+#include "index/check/rows.h"
+#include "index/persist/check.h"
 
 #define BLOCK_ROWS 64
 

@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/check.h"
-#include "index/persist/persist.h"
+#include "index/check/codes.h"
+#include "index/codes/rows.h"
+#include "index/persist/codes.h"
 
 /* The section "frames": kind, layout, and groups of 4 bytes each. */
 #define FRAMES_BYTES (32 + 4 * DCI_CODE_GROUPS)
@@ -69,20 +70,18 @@ static dci_status emit_frames(const void *ctx, const dci_sink *sink)
 static dci_status emit_centres(const void *ctx, const dci_sink *sink)
 {
         const dci_frames *frames = frames_of(ctx);
-        dci_status status = DCI_OK;
-        for (size_t f = 0; f < atomic_load(&((dci_frames *)(uintptr_t)frames)->n) && status == DCI_OK; f++)
-                status = sink->write(sink->ctx, frames->frame[f]->coder.centre, frames->dim * sizeof(float));
-        return status;
+        for (size_t f = 0; f < atomic_load(&((dci_frames *)(uintptr_t)frames)->n); f++)
+                DCI_TRY(sink->write(sink->ctx, frames->frame[f]->coder.centre, frames->dim * sizeof(float)));
+        return DCI_OK;
 }
 
 static dci_status emit_learned(const void *ctx, const dci_sink *sink)
 {
         const dci_coder *coder = &frames_of(ctx)->frame[0]->coder;
         const size_t square = coder->n_coords * coder->dim * sizeof(float);
-        dci_status status = sink->write(sink->ctx, coder->worth, coder->n_coords * sizeof(float));
-        if (status == DCI_OK)
-                status = sink->write(sink->ctx, coder->to, square);
-        return status == DCI_OK ? sink->write(sink->ctx, coder->from, square) : status;
+        DCI_TRY(sink->write(sink->ctx, coder->worth, coder->n_coords * sizeof(float)));
+        DCI_TRY(sink->write(sink->ctx, coder->to, square));
+        return sink->write(sink->ctx, coder->from, square);
 }
 
 /* Rows that no decision about the centre has looked at yet: without them, a loaded index would decide otherwise. */
@@ -92,8 +91,8 @@ static dci_status emit_pending(const void *ctx, const dci_sink *sink)
         unsigned char head[PENDING_HEAD];
         dci_store_le64(head, frames->n_pending);
         dci_store_f64(head + 8, frames->pending_square);
-        dci_status status = sink->write(sink->ctx, head, sizeof head);
-        return status == DCI_OK ? sink->write(sink->ctx, frames->pending_sum, frames->dim * sizeof(double)) : status;
+        DCI_TRY(sink->write(sink->ctx, head, sizeof head));
+        return sink->write(sink->ctx, frames->pending_sum, frames->dim * sizeof(double));
 }
 
 /* Words of places without rows are left over from others, and stay here. */
@@ -181,14 +180,11 @@ dci_status dci_codes_find(dci_loading *l)
         dci_loading_codes *codes = &l->codes;
         if (l->config.sketch_bits == 0 || (l->n == 0 && !dci_loading_has(l, "frames")))
                 return DCI_OK;
-        dci_status status = dci_loading_read(l, "frames", 1, FRAMES_BYTES, &codes->frames);
-        if (status == DCI_OK)
-                status = dci_loading_read_any(l, "centres", dim * sizeof(float), &codes->centres, &codes->n_frames);
-        if (status == DCI_OK && (codes->n_frames == 0 || codes->n_frames > DCI_MAX_FRAMES))
-                status = dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of codes, expected 1 to %zu",
-                                  codes->n_frames, DCI_MAX_FRAMES);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_loading_read(l, "frames", 1, FRAMES_BYTES, &codes->frames));
+        DCI_TRY(dci_loading_read_any(l, "centres", dim * sizeof(float), &codes->centres, &codes->n_frames));
+        if (codes->n_frames == 0 || codes->n_frames > DCI_MAX_FRAMES)
+                return dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of codes, expected 1 to %zu", codes->n_frames,
+                                DCI_MAX_FRAMES);
         const uint32_t kind = dci_load_le32(codes->frames);
         if (kind != DCI_CODER_ROTATED && (kind != DCI_CODER_LEARNED || dim > DCI_LEARNED_DIM))
                 return dci_fail(DCI_ERR_FORMAT, "the file's codes are of kind %u at dim %zu, which there is not",
@@ -198,18 +194,15 @@ dci_status dci_codes_find(dci_loading *l)
                 return dci_fail(DCI_ERR_FORMAT, "the file has %zu centres of learned codes, expected 1",
                                 codes->n_frames);
         if (codes->learns)
-                status = dci_loading_read(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned);
-        if (status == DCI_OK && dci_loading_has(l, "pending"))
-                status = dci_loading_read(l, "pending", dim + PENDING_HEAD / sizeof(double), sizeof(double),
-                                          &codes->pending);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "codes", n_blocks, dci_frames_block_bytes(dim, l->config.sketch_bits),
-                                          &codes->blocks);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "scales", n_blocks, 2 * DCI_CODE_ROWS * sizeof(float), &codes->scales);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "blocks", n_blocks, sizeof(float) + 1, &codes->by_block);
-        return status;
+                DCI_TRY(dci_loading_read(l, "learned", wide_of(l), (2 * dim + 1) * sizeof(float), &codes->learned));
+        if (dci_loading_has(l, "pending"))
+                DCI_TRY(dci_loading_read(l, "pending", dim + PENDING_HEAD / sizeof(double), sizeof(double),
+                                         &codes->pending));
+        DCI_TRY(dci_loading_read(l, "codes", n_blocks, dci_frames_block_bytes(dim, l->config.sketch_bits),
+                                 &codes->blocks));
+        DCI_TRY(dci_loading_read(l, "scales", n_blocks, 2 * DCI_CODE_ROWS * sizeof(float), &codes->scales));
+        DCI_TRY(dci_loading_read(l, "blocks", n_blocks, sizeof(float) + 1, &codes->by_block));
+        return DCI_OK;
 }
 
 /* Groups line by line, each behind the one before. */
@@ -311,19 +304,17 @@ dci_status dci_codes_place(dci_loading *l)
         dci_rows *rows = &l->index->rows;
         if (rows->codes == NULL || l->codes.frames == NULL)
                 return DCI_OK;
-        dci_status status = restore_frames(l, &rows->codes->frames);
-        if (status == DCI_OK)
-                status = check_unused(l, &rows->codes->frames);
-        if (status == DCI_OK)
-                status = restore_pending(l, &rows->codes->frames);
-        for (size_t first = 0; status == DCI_OK && first < l->n;) {
+        DCI_TRY(restore_frames(l, &rows->codes->frames));
+        DCI_TRY(check_unused(l, &rows->codes->frames));
+        DCI_TRY(restore_pending(l, &rows->codes->frames));
+        for (size_t first = 0; first < l->n;) {
                 size_t offset, left = l->n - first;
                 dci_chunk *chunk = dci_rows_chunk(rows, first, &offset);
                 const size_t n = chunk->capacity < left ? chunk->capacity : left;
                 place_chunk(l, &rows->codes->frames, first, n, chunk);
                 first += n;
         }
-        return status;
+        return DCI_OK;
 }
 
 /* Numbers are numbers, where there is no row, too; the rest is asked of any index. What codes say of rows is not checked: they only

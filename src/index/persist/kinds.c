@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* What each kind adds to a file. */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
-#include "index/persist/persist.h"
+#include "index/persist/check.h"
+#include "index/persist/kinds.h"
 #include "index/persist/tree.h"
 
 /* --- PDCI: projections, [simple index][row] ---------------------------------------------------------------------------- */

@@ -4,13 +4,15 @@
  * Load and map. The steps: the container (core/file.c), the config, lengths against the config, and only then memory; rows to
  * where the index wants them, their contents, and last what makes it an index again.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "index/config.h"
-#include "index/persist/persist.h"
+#include "index/persist/check.h"
+#include "index/persist/codes.h"
+#include "index/persist/kinds.h"
 
 /* --- what the file says about itself ------------------------------------------------------------------------------------- */
 
@@ -22,43 +24,6 @@ static dci_status as_format_error(dci_status status)
                 return status;
         snprintf(sentence, sizeof sentence, "%s", dci_last_error());
         return dci_fail(DCI_ERR_FORMAT, "the config in the file: %s", sentence);
-}
-
-static size_t find_section(const dci_file *file, const char *name)
-{
-        size_t i = 0;
-        while (i < file->n_sections && strncmp(file->sections[i].name, name, sizeof file->sections[i].name) != 0)
-                i++;
-        return i;
-}
-
-dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
-                                size_t *out_count)
-{
-        size_t n_bytes;
-        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
-        *out_count = n_bytes / size;
-        return dci_loading_read(loading, name, *out_count, size, out_data);
-}
-
-bool dci_loading_has(const dci_loading *loading, const char *name)
-{
-        return find_section(loading->file, name) < loading->file->n_sections;
-}
-
-dci_status dci_loading_read(dci_loading *loading, const char *name, size_t count, size_t size, const void **out_data)
-{
-        size_t n_bytes, wanted;
-        dci_status status = dci_file_section(loading->file, name, out_data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
-        loading->taken |= UINT64_C(1) << find_section(loading->file, name);
-        if (!dci_mul(count, size, &wanted) || wanted != n_bytes)
-                return dci_fail(DCI_ERR_FORMAT, "section '%s' has %zu bytes, wanted %zu times %zu", name, n_bytes,
-                                count, size);
-        return DCI_OK;
 }
 
 /* --- the config ----------------------------------------------------------------------------------------------------------- */
@@ -104,10 +69,9 @@ static dci_status decode_sizes(dci_loading *l, const unsigned char *at)
                       {48, "num_simp_indices", &l->config.num_simp_indices},
                       {88, "num_to_visit", &l->defaults.num_to_visit},
                       {96, "num_to_retrieve", &l->defaults.num_to_retrieve}};
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < sizeof fields / sizeof fields[0] && status == DCI_OK; i++)
-                status = get_size(at + fields[i].offset, fields[i].name, fields[i].out);
-        return status;
+        for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+                DCI_TRY(get_size(at + fields[i].offset, fields[i].name, fields[i].out));
+        return DCI_OK;
 }
 
 static dci_status decode_config(dci_loading *l, const unsigned char *at, const dci_kind_format **out_format)
@@ -154,13 +118,13 @@ static dci_status check_config(const dci_loading *l)
         if (l->n > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_FORMAT, "the file says it has %zu rows, an index has at most %zu", l->n,
                                 DCI_MAX_ROWS);
-        dci_status status = as_format_error(dci_index_config_check(&l->config));
-        if (status == DCI_OK && !dci_directions_are_in_proportion(&l->config, l->file->n_bytes))
+        DCI_TRY(as_format_error(dci_index_config_check(&l->config)));
+        if (!dci_directions_are_in_proportion(&l->config, l->file->n_bytes))
                 return dci_fail(DCI_ERR_FORMAT,
                                 "%zu times %zu simple indices of dim %zu are more than a file of %zu bytes may ask for",
                                 l->config.num_comp_indices, l->config.num_simp_indices, l->config.dim,
                                 l->file->n_bytes);
-        return status;
+        return DCI_OK;
 }
 
 /* Everything that can be said before memory is taken: the config, and that all lengths follow from it. */
@@ -170,30 +134,25 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
         if (l->file->version != DCI_INDEX_FILE_VERSION)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the file holds an index of version %u, this library reads %u",
                                 (unsigned)l->file->version, (unsigned)DCI_INDEX_FILE_VERSION);
-        dci_status status = dci_loading_read(l, "config", 1, DCI_CONFIG_BYTES, &config);
-        if (status == DCI_OK)
-                status = decode_config(l, config, out_format);
-        if (status == DCI_OK)
-                status = check_config(l);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_loading_read(l, "config", 1, DCI_CONFIG_BYTES, &config));
+        DCI_TRY(decode_config(l, config, out_format));
+        DCI_TRY(check_config(l));
         dci_rows_init(&l->shape, context, &l->config);
-        status = dci_loading_read(l, "rows", l->n, l->shape.row_bytes, &l->parts.rows);
-        if (status == DCI_OK && dci_loading_has(l, "ids"))
-                status = dci_loading_read(l, "ids", l->n, sizeof(int64_t), &l->parts.ids);
-        if (status == DCI_OK && l->shape.with_norms)
-                status = dci_loading_read(l, "norms", l->n, sizeof(float), &l->parts.norms);
+        DCI_TRY(dci_loading_read(l, "rows", l->n, l->shape.row_bytes, &l->parts.rows));
+        if (dci_loading_has(l, "ids"))
+                DCI_TRY(dci_loading_read(l, "ids", l->n, sizeof(int64_t), &l->parts.ids));
+        if (l->shape.with_norms)
+                DCI_TRY(dci_loading_read(l, "norms", l->n, sizeof(float), &l->parts.norms));
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decode_config found the format. */
-        if (status == DCI_OK && (*out_format)->find != NULL)
-                status = (*out_format)->find(l);
-        if (status == DCI_OK)
-                status = dci_codes_find(l);
-        for (size_t i = 0; i < l->file->n_sections && status == DCI_OK; i++)
+        if ((*out_format)->find != NULL)
+                DCI_TRY((*out_format)->find(l));
+        DCI_TRY(dci_codes_find(l));
+        for (size_t i = 0; i < l->file->n_sections; i++)
                 if ((l->taken >> i & 1) == 0)
-                        status = dci_fail(DCI_ERR_UNSUPPORTED,
-                                          "the file has a section '%.8s', which this library does not know",
-                                          l->file->sections[i].name);
-        return status;
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "the file has a section '%.8s', which this library does not know",
+                                        l->file->sections[i].name);
+        return DCI_OK;
 }
 
 /* --- the index -------------------------------------------------------------------------------------------------------------- */
@@ -244,17 +203,11 @@ static dci_status place(dci_loading *l)
 
 static dci_status accept(dci_loading *l, const dci_kind_format *format)
 {
-        dci_status status = dci_loading_check_rows(l);
-        if (status == DCI_OK)
-                status = dci_loading_check_ids(l);
-        if (status == DCI_OK)
-                status = dci_codes_accept(l);
-        if (status == DCI_OK)
-                status = dci_loading_check_c_squared(l);
-        if (status == DCI_OK)
-                status = as_format_error(dci_index_set_defaults(l->index, &l->defaults));
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_loading_check_rows(l));
+        DCI_TRY(dci_loading_check_ids(l));
+        DCI_TRY(dci_codes_accept(l));
+        DCI_TRY(dci_loading_check_c_squared(l));
+        DCI_TRY(as_format_error(dci_index_set_defaults(l->index, &l->defaults)));
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): dci_index_create made the index. */
         l->index->next_id = l->next_id;
         atomic_store(&l->index->c_squared, l->c_squared);
@@ -311,27 +264,21 @@ static dci_status enter(const dci_context *context, const void *from, const char
 dci_status dci_index_load(dci_context *context, const char *path, dci_index **out_index)
 {
         dci_file file = {0};
-        dci_status status = enter(context, path, "path", out_index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(context, path, "path", out_index));
         return finish(context, dci_file_load(context, path, DCI_INDEX_FILE_KIND, &file), &file, out_index);
 }
 
 dci_status dci_index_map(dci_context *context, const char *path, dci_index **out_index)
 {
         dci_file file = {0};
-        dci_status status = enter(context, path, "path", out_index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(context, path, "path", out_index));
         return finish(context, dci_file_map(context, path, DCI_INDEX_FILE_KIND, &file), &file, out_index);
 }
 
 dci_status dci_index_load_memory(dci_context *context, const void *data, size_t n_bytes, dci_index **out_index)
 {
         dci_file file = {0};
-        dci_status status = enter(context, data, "data", out_index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(context, data, "data", out_index));
         return finish(context, dci_file_parse(data, n_bytes, DCI_INDEX_FILE_KIND, &file), &file, out_index);
 }
 
@@ -359,11 +306,8 @@ static dci_status stream_read(void *ctx, void *out, size_t n_bytes)
 dci_status dci_index_load_stream(dci_context *context, const dci_reader *reader, dci_index **out_index)
 {
         dci_file file = {0};
-        dci_status status = enter(context, reader, "reader", out_index);
-        if (status == DCI_OK)
-                status = dci_check_struct_size("dci_reader", reader, reader->struct_size, sizeof *reader);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(context, reader, "reader", out_index));
+        DCI_TRY(dci_check_struct_size("dci_reader", reader, reader->struct_size, sizeof *reader));
         if (reader->read == NULL)
                 return dci_fail(DCI_ERR_INVALID, "reader.read is NULL");
         stream from = {.reader = reader};

@@ -4,80 +4,17 @@
  * Save: the sections of an index, and the three places they can go. The writers' lock is held throughout, so chunks, ids and
  * counters stand still; searches need none of it and go on.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <string.h>
 
+#include "index/access.h"
 #include "index/config.h"
-#include "index/persist/persist.h"
+#include "index/persist/codes.h"
+#include "index/persist/kinds.h"
 #include "index/persist/tree.h"
 
 #define BLOCK_ROWS 64
-
-dci_status dci_persist_supported(void)
-{
-        const uint32_t one = 1;
-        unsigned char first;
-        memcpy(&first, &one, 1);
-        return first == 1
-                       ? DCI_OK
-                       : dci_fail(DCI_ERR_UNSUPPORTED, "files are little endian, which this machine's numbers are not");
-}
-
-bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes)
-{
-        const size_t few = (size_t)1 << 24; /* floats: 64 MiB */
-        const size_t n = dci_index_simple_indices(config);
-        /* n * dim <= 2^12 * 2^20. 16 times the file is 4 floats for each of its bytes. */
-        return n * config->dim <= few || n * config->dim / 4 <= n_bytes;
-}
-
-/* --- sections ----------------------------------------------------------------------------------------------------------- */
-
-void dci_saving_add(dci_saving *saving, const char *name, size_t n_bytes,
-                    dci_status (*emit)(const void *ctx, const dci_sink *sink))
-{
-        dci_part *part = &saving->parts[saving->n_parts++];
-        *part = (dci_part){.n_bytes = n_bytes, .emit = emit, .ctx = saving};
-        memcpy(part->name, name, strlen(name) < sizeof part->name ? strlen(name) : sizeof part->name);
-}
-
-size_t dci_saving_chunk_rows(const dci_saving *saving, size_t chunk)
-{
-        const size_t full = (size_t)1 << saving->view.rows->chunk_shift;
-        const size_t first = chunk << saving->view.rows->chunk_shift;
-        if (first >= saving->view.n)
-                return 0;
-        return saving->view.n - first < full ? saving->view.n - first : full;
-}
-
-static dci_status emit_zeros(size_t n_bytes, const dci_sink *sink)
-{
-        static const unsigned char zeros[512] = {0};
-        dci_status status = DCI_OK;
-        for (size_t done = 0; done < n_bytes && status == DCI_OK; done += sizeof zeros)
-                status = sink->write(sink->ctx, zeros, n_bytes - done < sizeof zeros ? n_bytes - done : sizeof zeros);
-        return status;
-}
-
-dci_status dci_saving_emit(const dci_saving *s, const dci_chunk *chunk, const void *things, size_t n, size_t size,
-                           const dci_sink *sink)
-{
-        if (!s->view.rows->gaps)
-                return sink->write(sink->ctx, things, n * size);
-        dci_status status = DCI_OK;
-        for (size_t first = 0, end; first < n && status == DCI_OK;
-             first = end) { /* runs of full slots, of empty ones */
-                const bool full = chunk->ids[first] >= 0;
-                end = first + 1;
-                while (end < n && (chunk->ids[end] >= 0) == full)
-                        end++;
-                status = full ? sink->write(sink->ctx, (const unsigned char *)things + first * size,
-                                            (end - first) * size)
-                              : emit_zeros((end - first) * size, sink);
-        }
-        return status;
-}
 
 static dci_status emit_config(const void *ctx, const dci_sink *sink)
 {
@@ -109,7 +46,7 @@ static dci_status emit_rows(const void *ctx, const dci_sink *sink)
                 for (size_t i = 0; i < n && status == DCI_OK; i++)
                         status = dci_view_id(&s->view, (int32_t)(first + i)) >= 0
                                          ? sink->write(sink->ctx, rows[i], row_bytes)
-                                         : emit_zeros(row_bytes, sink);
+                                         : dci_saving_emit_zeros(row_bytes, sink);
         }
         return status;
 }
@@ -234,26 +171,22 @@ static dci_status save(const dci_index *index, dci_status (*deliver)(const dci_s
 
 static dci_status enter(const dci_index *index)
 {
-        dci_status status = dci_index_lock(index);
-        return status == DCI_OK ? dci_persist_supported() : status;
+        DCI_TRY(dci_index_lock(index));
+        return dci_persist_supported();
 }
 
 static dci_status to_path(const dci_saving *s, void *ctx)
 {
         const char *path = ctx;
         dci_replacement replacement;
-        dci_status status = dci_replace_begin(path, &replacement);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_replace_begin(path, &replacement));
         const dci_sink sink = {&replacement, dci_replace_write};
         return dci_replace_end(&replacement, compose_buffered(s, &sink));
 }
 
 dci_status dci_index_save(const dci_index *index, const char *path)
 {
-        dci_status status = enter(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(index));
         return save(index, to_path, (void *)(uintptr_t)path);
 }
 
@@ -275,9 +208,7 @@ static dci_status to_memory(const dci_saving *s, void *ctx)
 {
         memory *m = ctx;
         size_t n_bytes = 0;
-        dci_status status = dci_file_measure(s->n_parts, s->parts, &n_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_measure(s->n_parts, s->parts, &n_bytes));
         *m->out_bytes = n_bytes;
         if (m->out == NULL)
                 return DCI_OK;
@@ -290,9 +221,7 @@ static dci_status to_memory(const dci_saving *s, void *ctx)
 
 dci_status dci_index_save_memory(const dci_index *index, size_t capacity, void *out, size_t *out_bytes)
 {
-        dci_status status = enter(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(index));
         if (out_bytes == NULL || (out == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_bytes == NULL ? "out_bytes" : "out");
         memory m = {.out = out, .capacity = capacity, .out_bytes = out_bytes};
@@ -332,14 +261,10 @@ static dci_status to_stream(const dci_saving *s, void *ctx)
 
 dci_status dci_index_save_stream(const dci_index *index, const dci_writer *writer)
 {
-        dci_status status = enter(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(index));
         if (writer == NULL)
                 return dci_fail(DCI_ERR_INVALID, "writer is NULL");
-        status = dci_check_struct_size("dci_writer", writer, writer->struct_size, sizeof *writer);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_writer", writer, writer->struct_size, sizeof *writer));
         if (writer->write == NULL)
                 return dci_fail(DCI_ERR_INVALID, "writer.write is NULL");
         stream to = {.index = index, .writer = writer};

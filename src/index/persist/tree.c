@@ -4,14 +4,14 @@
  * What kind MDCI adds to a file: slots may be empty, and the tree's shape. Points, means and parents follow from the rows and are
  * computed anew, so a file cannot contradict itself about them.
  */
-#include "index/index_internal.h"
+#include "core/internal.h"
 
 #include <string.h>
 
-#include "index/check/check.h"
-#include "index/mdci/mdci.h"
-#include "index/persist/persist.h"
+#include "index/check/tree.h"
+#include "index/persist/check.h"
 #include "index/persist/tree.h"
+#include "index/tree/route.h"
 
 /* No point is longer than c, and c^2 is at most 2^125: neither is their mean. */
 #define MAX_MEAN2 0x1.01p125
@@ -113,19 +113,17 @@ static dci_status emit_free(const void *ctx, const dci_sink *sink)
 static dci_status emit_levels(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < tree->n_levels && status == DCI_OK; l++)
-                status = put_u64(sink, tree->levels[l].n);
-        return status;
+        for (size_t l = 0; l < tree->n_levels; l++)
+                DCI_TRY(put_u64(sink, tree->levels[l].n));
+        return DCI_OK;
 }
 
 static dci_status emit_nodes(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < tree->n_levels && status == DCI_OK; l++)
-                status = put(sink, tree->levels[l].ids, tree->levels[l].n * sizeof(int64_t));
-        return status;
+        for (size_t l = 0; l < tree->n_levels; l++)
+                DCI_TRY(put(sink, tree->levels[l].ids, tree->levels[l].n * sizeof(int64_t)));
+        return DCI_OK;
 }
 
 static dci_status emit_counts(const void *ctx, const dci_sink *sink)
@@ -221,14 +219,9 @@ dci_status dci_tree_find(dci_loading *l)
         dci_loading_tree *t = &l->tree;
         const unsigned char *own = l->own;
         const size_t page_rows = l->config.page_rows;
-        dci_status status = get_size(own + AT_N_LIVE, "the number of rows in the tree", l->n, &t->n_live);
-        if (status == DCI_OK)
-                status = get_size(own + AT_N_LEVELS, "the number of levels", DCI_MAX_LEVELS, &t->n_levels);
-        if (status == DCI_OK)
-                status = get_size(own + AT_PAGES_EVER, "the number of pages", DCI_MAX_ROWS / page_rows,
-                                  &t->n_pages_ever);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(get_size(own + AT_N_LIVE, "the number of rows in the tree", l->n, &t->n_live));
+        DCI_TRY(get_size(own + AT_N_LEVELS, "the number of levels", DCI_MAX_LEVELS, &t->n_levels));
+        DCI_TRY(get_size(own + AT_PAGES_EVER, "the number of pages", DCI_MAX_ROWS / page_rows, &t->n_pages_ever));
         t->version = dci_load_le64(own + AT_VERSION);
         t->built_version = dci_load_le64(own + AT_BUILT);
         t->n_builds = dci_load_le64(own + AT_BUILDS);
@@ -250,33 +243,26 @@ dci_status dci_tree_find(dci_loading *l)
         if (!dci_loading_has(l, "ids"))
                 return dci_fail(DCI_ERR_FORMAT, "the file has no section 'ids', which this kind always has");
         if (l->shape.n_simple > 0)
-                status = dci_loading_read(l, "proj", l->n, l->shape.n_simple * sizeof(float), &l->parts.projections);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "mean", l->config.dim + 1, sizeof(float), &t->mean);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "versions", t->n_pages, sizeof(uint64_t), &t->versions);
-        if (status == DCI_OK)
-                status = dci_loading_read_any(l, "free", sizeof(int32_t), &t->free_pages, &t->n_free);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "levels", t->n_levels, sizeof(uint64_t), &t->levels);
-        for (size_t i = 0; status == DCI_OK && i < t->n_levels; i++) {
-                status = get_size((const unsigned char *)t->levels + 8 * i, "the number of nodes of a level", t->n_live,
-                                  &t->n_nodes[i]);
-                if (status == DCI_OK && t->n_nodes[i] == 0)
-                        status = dci_fail(DCI_ERR_FORMAT, "level %zu of the file has no nodes", i);
+                DCI_TRY(dci_loading_read(l, "proj", l->n, l->shape.n_simple * sizeof(float), &l->parts.projections));
+        DCI_TRY(dci_loading_read(l, "mean", l->config.dim + 1, sizeof(float), &t->mean));
+        DCI_TRY(dci_loading_read(l, "versions", t->n_pages, sizeof(uint64_t), &t->versions));
+        DCI_TRY(dci_loading_read_any(l, "free", sizeof(int32_t), &t->free_pages, &t->n_free));
+        DCI_TRY(dci_loading_read(l, "levels", t->n_levels, sizeof(uint64_t), &t->levels));
+        for (size_t i = 0; i < t->n_levels; i++) {
+                DCI_TRY(get_size((const unsigned char *)t->levels + 8 * i, "the number of nodes of a level", t->n_live,
+                                 &t->n_nodes[i]));
+                if (t->n_nodes[i] == 0)
+                        return dci_fail(DCI_ERR_FORMAT, "level %zu of the file has no nodes", i);
                 t->total_nodes += t->n_nodes[i]; /* 16 numbers below 2^31 */
         }
-        if (status == DCI_OK && !nodes_are_in_proportion(l->config.dim, t->n_levels, t->n_nodes, l->file->n_bytes))
-                status = dci_fail(DCI_ERR_FORMAT,
-                                  "%zu nodes of dim %zu in %zu levels are more than a file of %zu bytes may ask for",
-                                  t->total_nodes, l->config.dim, t->n_levels, l->file->n_bytes);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "nodes", t->total_nodes, sizeof(int64_t), &t->nodes);
-        if (status == DCI_OK)
-                status = dci_loading_read(l, "counts", t->total_nodes, sizeof(uint64_t), &t->counts);
-        if (status == DCI_OK)
-                status = dci_loading_read_any(l, "items", sizeof(int32_t), &t->items, &t->n_items);
-        return status;
+        if (!nodes_are_in_proportion(l->config.dim, t->n_levels, t->n_nodes, l->file->n_bytes))
+                return dci_fail(DCI_ERR_FORMAT,
+                                "%zu nodes of dim %zu in %zu levels are more than a file of %zu bytes may ask for",
+                                t->total_nodes, l->config.dim, t->n_levels, l->file->n_bytes);
+        DCI_TRY(dci_loading_read(l, "nodes", t->total_nodes, sizeof(int64_t), &t->nodes));
+        DCI_TRY(dci_loading_read(l, "counts", t->total_nodes, sizeof(uint64_t), &t->counts));
+        DCI_TRY(dci_loading_read_any(l, "items", sizeof(int32_t), &t->items, &t->n_items));
+        return DCI_OK;
 }
 
 static int64_t i64_at(const void *section, size_t i)

@@ -4,7 +4,7 @@
 #ifndef DCI_INDEX_PERSIST_TREE_H
 #define DCI_INDEX_PERSIST_TREE_H
 
-#include "index/persist/persist.h"
+#include "index/persist/sections.h"
 
 void dci_tree_write_config(const dci_index *index, const dci_search_params *defaults,
                            unsigned char own[DCI_CONFIG_OWN]);

@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/assign.h"
+#include "index/tree/near.h"
 
 #define TASK_POINTS 256
 /* Nodes that the points of one top node are compared with, at least, and top nodes that these come from, at most. */

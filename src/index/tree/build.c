@@ -9,7 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/assign.h"
+#include "index/tree/build.h"
+#include "index/tree/route.h"
 
 /* The mean of the points, or of some of them, evenly spread: it need only be near the middle. */
 #define CENTRE_ROWS ((size_t)4096)

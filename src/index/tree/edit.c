@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/rows.h"
+#include "index/tree/edit.h"
 
 int32_t dci_tree_attach(dci_tree *tree, size_t node)
 {

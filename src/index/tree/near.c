@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/near.h"
 #include "simd/topk.h"
 
 /* Nodes above whose children are looked at: about CANDIDATES of them, and at least these. */

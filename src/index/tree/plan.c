@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/plan.h"
 
 bool dci_tree_plan_move(dci_tree_plan *plan, dci_tree_move move)
 {

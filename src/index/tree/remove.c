@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/near.h"
+#include "index/tree/remove.h"
 
 #define AT_ONCE 32
 

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/route.h"
 
 /* The largest squared distance from a node to some rows, whose products with it (COSINE) or squared distances but for the lift (L2,
  * IP) are known. */

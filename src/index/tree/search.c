@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/tree/tree.h"
+#include "index/tree/search.h"
 #include "simd/select.h"
 
 typedef struct descent {

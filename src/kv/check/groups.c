@@ -6,6 +6,9 @@
 #include <math.h>
 
 #include "kv/check/check.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/transform.h"
 
 /* "sequence 3, layer 0" before what is wrong. */
 #define AT "sequence %lld, layer %zu: "
@@ -73,28 +76,27 @@ static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, con
 static dci_status check_batches(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {
         size_t at = 0;
-        dci_status status = DCI_OK;
-        for (size_t b = 0; b < layer->n_batches && status == DCI_OK; b++) {
+        for (size_t b = 0; b < layer->n_batches; b++) {
                 const dci_kv_clusters *batch = layer->batches[b], *last = b > 0 ? layer->batches[b - 1] : NULL;
                 if (batch->first != at || batch->n == 0 || batch->n_static > batch->n ||
                     batch->n_static % kv->config.page_tokens != 0)
                         return dci_fail(DCI_ERR_FORMAT,
                                         AT "batch %zu has %zu tokens from %zu on, %zu of them static, expected %zu",
                                         OF(layer), b, batch->n, batch->first, batch->n_static, at);
-                for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
+                for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                         const size_t before = last == NULL ? 0 : last->heads[h].before + last->heads[h].n_groups;
                         if (batch->heads[h].before != before)
                                 return dci_fail(DCI_ERR_FORMAT,
                                                 AT "kv head %zu: %zu groups come before batch %zu, but it says %zu",
                                                 OF(layer), h, before, b, batch->heads[h].before);
-                        status = check_members(kv, layer, batch, h, marks);
+                        DCI_TRY(check_members(kv, layer, batch, h, marks));
                 }
                 at += batch->n;
         }
-        if (status == DCI_OK && at != layer->n_grouped)
+        if (at != layer->n_grouped)
                 return dci_fail(DCI_ERR_FORMAT, AT "batches have %zu tokens, groups %zu", OF(layer), at,
                                 layer->n_grouped);
-        return status;
+        return DCI_OK;
 }
 
 /* --- heads --------------------------------------------------------------------------------------------------------------------------- */
@@ -111,15 +113,15 @@ static dci_status check_fixed(const dci_kv *kv, const dci_kv_layer *layer, size_
         if (h->n_fixed > h->fixed_capacity)
                 return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: %zu tokens are chosen once, room for %zu", OF(layer),
                                 head, h->n_fixed, h->fixed_capacity);
-        const dci_status status = h->n_fixed > 0 ? dci_kv_marks_clear(marks, layer->n) : DCI_OK;
-        for (size_t i = 0; i < h->n_fixed && status == DCI_OK; i++) {
+        DCI_TRY(h->n_fixed > 0 ? dci_kv_marks_clear(marks, layer->n) : DCI_OK);
+        for (size_t i = 0; i < h->n_fixed; i++) {
                 const size_t at = kv->config.sink + (size_t)h->fixed[i];
                 if (h->fixed[i] < 0 || at >= layer->n || !dci_kv_mark(marks, at))
                         return dci_fail(DCI_ERR_FORMAT,
                                         AT "kv head %zu: candidate %d was chosen once, which is not, or twice",
                                         OF(layer), head, (int)h->fixed[i]);
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status check_head(const dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_marks *marks)
@@ -144,24 +146,23 @@ static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_k
 {
         const dci_kv_selection_cache *d = layer->decided;
         const size_t room = dci_kv_max_room(kv);
-        dci_status status = DCI_OK;
         if (kv->config.sink + d->end > layer->n || d->n > layer->n)
                 return dci_fail(DCI_ERR_FORMAT, AT "lists were chosen from %zu candidates at token %zu of %zu",
                                 OF(layer), d->end, d->n, layer->n);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 const int32_t n = d->counts[h], *list = d->lists + h * room;
                 if (n < 0 || (size_t)n > room)
                         return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: a list of %d, room for %zu", OF(layer), h,
                                         (int)n, room);
-                status = dci_kv_marks_clear(marks, d->end);
-                for (int32_t i = 0; i < n && status == DCI_OK; i++)
+                DCI_TRY(dci_kv_marks_clear(marks, d->end));
+                for (int32_t i = 0; i < n; i++)
                         if (list[i] < 0 || (size_t)list[i] >= d->end || !dci_kv_mark(marks, (size_t)list[i]))
                                 return dci_fail(DCI_ERR_FORMAT,
                                                 AT
                                                 "kv head %zu: candidate %d of %zu is on a list, which is not, or twice",
                                                 OF(layer), h, (int)list[i], d->end);
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status check_decided(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
@@ -191,14 +192,14 @@ static dci_status check_decided(const dci_kv *kv, const dci_kv_layer *layer, dci
 dci_status dci_kv_check_layer(const dci_kv *kv, const dci_kv_sequence *sequence, const dci_kv_layer *layer,
                               dci_kv_marks *marks)
 {
-        dci_status status = check_counts(kv, sequence, layer);
+        DCI_TRY(check_counts(kv, sequence, layer));
         const bool chunks = !kv->listed && !kv->elsewhere;
-        if (status == DCI_OK && chunks && layer->n_chunks * DCI_KV_CHUNK < layer->n_grouped)
-                status = dci_fail(DCI_ERR_FORMAT, AT "%zu chunks of %zu for %zu tokens in groups", OF(layer),
-                                  layer->n_chunks, DCI_KV_CHUNK, layer->n_grouped);
-        if (status == DCI_OK && kv->listed && !kv->elsewhere)
-                status = check_batches(kv, layer, marks);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK && !kv->elsewhere; h++)
-                status = check_head(kv, layer, h, marks);
-        return status == DCI_OK ? check_decided(kv, layer, marks) : status;
+        if (chunks && layer->n_chunks * DCI_KV_CHUNK < layer->n_grouped)
+                return dci_fail(DCI_ERR_FORMAT, AT "%zu chunks of %zu for %zu tokens in groups", OF(layer),
+                                layer->n_chunks, DCI_KV_CHUNK, layer->n_grouped);
+        if (kv->listed && !kv->elsewhere)
+                DCI_TRY(check_batches(kv, layer, marks));
+        for (size_t h = 0; h < kv->config.n_kv_heads && !kv->elsewhere; h++)
+                DCI_TRY(check_head(kv, layer, h, marks));
+        return check_decided(kv, layer, marks);
 }

@@ -11,6 +11,11 @@
 
 #include "core/file.h"
 #include "kv/check/check.h"
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/summaries.h"
 
 #define AT "sequence %lld, layer %zu, kv head %zu: "
 #define OF(layer, head) (long long)(layer)->sequence->id, (layer)->number, (head)

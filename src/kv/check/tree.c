@@ -85,19 +85,18 @@ dci_status dci_kv_check_tree(const dci_kv *kv, const dci_kv_layer *layer, size_t
 {
         const dci_kv_tree *tree = layer->heads[head].tree;
         size_t pages = 0, found = 0, n_free = 0;
-        dci_status status = check_counts(kv, layer, head);
-        if (status == DCI_OK)
-                status = dci_kv_marks_clear(marks, tree->n);
-        for (size_t c = 0; c < tree->n_nodes && status == DCI_OK; c++)
-                status = check_cell(kv, layer, head, c, &pages, &found, marks);
-        for (size_t p = 0; p < tree->n_pages && status == DCI_OK; p++)
+        DCI_TRY(check_counts(kv, layer, head));
+        DCI_TRY(dci_kv_marks_clear(marks, tree->n));
+        for (size_t c = 0; c < tree->n_nodes; c++)
+                DCI_TRY(check_cell(kv, layer, head, c, &pages, &found, marks));
+        for (size_t p = 0; p < tree->n_pages; p++)
                 n_free += tree->page_node[p] < 0;
-        if (status == DCI_OK && (found != tree->n || pages + tree->n_free != tree->n_pages || n_free != tree->n_free))
+        if (found != tree->n || pages + tree->n_free != tree->n_pages || n_free != tree->n_free)
                 return dci_fail(DCI_ERR_FORMAT,
                                 AT
                                 "cells have %zu of %zu tokens in %zu of %zu pages, %zu are free and %zu are said to be",
                                 OF(layer, head), found, tree->n, pages, tree->n_pages, n_free, tree->n_free);
-        return status;
+        return DCI_OK;
 }
 
 /* --- made again --------------------------------------------------------------------------------------------------------------------- */
@@ -193,12 +192,10 @@ dci_status dci_kv_check_tree_recompute(dci_kv *kv, const dci_kv_layer *layer, si
 {
         const dci_kv_tree *tree = layer->heads[head].tree;
         float *scratch = (float *)(void *)(memory + dci_lines(tree->n_bytes));
-        dci_status status = check_lifts(kv, layer, head);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_lifts(kv, layer, head));
         dci_kv_tree *again = dci_kv_tree_mirror(kv, tree, memory);
         memset(again->node_dirty, 1, again->n_nodes);
         dci_kv_tree_refresh(kv, layer, head, again, scratch);
-        status = compare(kv, layer, head, again);
-        return status == DCI_OK ? check_nearness(kv, layer, head, scratch) : status;
+        DCI_TRY(compare(kv, layer, head, again));
+        return check_nearness(kv, layer, head, scratch);
 }

@@ -6,7 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
 #include "kv/persist/persist.h"
+#include "kv/sequence.h"
 
 /* --- saving --------------------------------------------------------------------------------------------------------------- */
 
@@ -53,43 +57,42 @@ static dci_status emit_head(const dci_kv *kv, const dci_kv_clusters *batch, size
 {
         const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
         const size_t n_groups = batch->heads[head].n_groups;
-        dci_status status = put_word(sink, n_groups);
-        for (size_t g = 0; g < n_groups && status == DCI_OK; g++)
-                status = put_word(sink, (size_t)(offsets[g + 1] - offsets[g]));
-        for (size_t i = 0; i < batch->n && status == DCI_OK; i++)
-                status = put_word(sink, (size_t)ids[i]);
-        return status;
+        DCI_TRY(put_word(sink, n_groups));
+        for (size_t g = 0; g < n_groups; g++)
+                DCI_TRY(put_word(sink, (size_t)(offsets[g + 1] - offsets[g])));
+        for (size_t i = 0; i < batch->n; i++)
+                DCI_TRY(put_word(sink, (size_t)ids[i]));
+        return DCI_OK;
 }
 
 static dci_status emit_turns(const dci_kv_layer *layer, size_t n, const dci_sink *sink)
 {
         const size_t n_turns = turns_within(layer, n);
-        dci_status status = put_word(sink, n_turns);
-        for (size_t i = 0; i < n_turns && status == DCI_OK; i++)
-                status = put_word(sink, (size_t)layer->boundaries[i]);
-        return status;
+        DCI_TRY(put_word(sink, n_turns));
+        for (size_t i = 0; i < n_turns; i++)
+                DCI_TRY(put_word(sink, (size_t)layer->boundaries[i]));
+        return DCI_OK;
 }
 
 dci_status dci_kv_emit_clusters(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n, const dci_sink *sink)
 {
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
                 const size_t n_batches = within(kv, layer, n);
-                status = put_word(sink, n_batches);
-                if (status == DCI_OK && dci_kv_reorders(kv))
-                        status = put_word(sink, layer->n_static);
-                for (size_t b = 0; b < n_batches && status == DCI_OK; b++) {
-                        status = put_word(sink, layer->batches[b]->n);
-                        if (status == DCI_OK && dci_kv_reorders(kv))
-                                status = put_word(sink, layer->batches[b]->n_static);
-                        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                                status = emit_head(kv, layer->batches[b], h, sink);
+                DCI_TRY(put_word(sink, n_batches));
+                if (dci_kv_reorders(kv))
+                        DCI_TRY(put_word(sink, layer->n_static));
+                for (size_t b = 0; b < n_batches; b++) {
+                        DCI_TRY(put_word(sink, layer->batches[b]->n));
+                        if (dci_kv_reorders(kv))
+                                DCI_TRY(put_word(sink, layer->batches[b]->n_static));
+                        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                                DCI_TRY(emit_head(kv, layer->batches[b], h, sink));
                 }
-                if (status == DCI_OK && kv->config.group == DCI_KV_GROUP_SEGMENT)
-                        status = emit_turns(layer, n, sink);
+                if (kv->config.group == DCI_KV_GROUP_SEGMENT)
+                        DCI_TRY(emit_turns(layer, n, sink));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* --- loading -------------------------------------------------------------------------------------------------------------- */
@@ -110,9 +113,7 @@ static dci_status find_room(const dci_kv *kv, dci_kv_words words, size_t n, size
         *out_room = 0;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 size_t n_groups = 0;
-                const dci_status status = take_word(&words, &n_groups);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(take_word(&words, &n_groups));
                 if (n_groups == 0 || n_groups > n)
                         return dci_fail(DCI_ERR_FORMAT, "the file has %zu groups of %zu tokens", n_groups, n);
                 if (words.left / 4 < n_groups + n)
@@ -218,44 +219,38 @@ static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
 static dci_status load_turns(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
 {
         size_t n = 0, least = kv->config.sink, word = 0;
-        dci_status status = take_word(words, &n);
-        if (status == DCI_OK && n > words->left / 4)
-                status = dci_fail(DCI_ERR_FORMAT, "the file's section 'groups' is too short");
-        if (status == DCI_OK)
-                status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, n,
-                                     sizeof *layer->boundaries);
-        for (size_t i = 0; i < n && status == DCI_OK; i++, least = word + 1) {
-                status = take_word(words, &word);
-                if (status == DCI_OK && (word < least || word >= layer->n))
-                        status = dci_fail(DCI_ERR_FORMAT,
-                                          "layer %zu: queries of the file turn at token %zu, expected %zu to %zu",
-                                          layer->number, word, least, layer->n - 1);
-                if (status == DCI_OK)
-                        layer->boundaries[layer->n_boundaries++] = (int32_t)word;
+        DCI_TRY(take_word(words, &n));
+        if (n > words->left / 4)
+                return dci_fail(DCI_ERR_FORMAT, "the file's section 'groups' is too short");
+        DCI_TRY(dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, n, sizeof *layer->boundaries));
+        for (size_t i = 0; i < n; i++, least = word + 1) {
+                DCI_TRY(take_word(words, &word));
+                if (word < least || word >= layer->n)
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "layer %zu: queries of the file turn at token %zu, expected %zu to %zu",
+                                        layer->number, word, least, layer->n - 1);
+                layer->boundaries[layer->n_boundaries++] = (int32_t)word;
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_kv_load_clusters(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
 {
         size_t n_batches = 0, at = 0, n = 0, n_static = 0;
-        dci_status status = take_word(words, &n_batches);
-        if (status == DCI_OK)
-                status = load_static(kv, words, DCI_KV_MAX_TOKENS, &layer->n_static);
-        for (size_t b = 0; b < n_batches && status == DCI_OK; b++, at += n) {
-                status = take_word(words, &n);
-                if (status == DCI_OK && (n == 0 || n > layer->n_grouped - at))
-                        status = dci_fail(DCI_ERR_FORMAT, "layer %zu: groups of %zu more tokens behind %zu of %zu",
-                                          layer->number, n, at, layer->n_grouped);
-                if (status == DCI_OK)
-                        status = load_static(kv, words, b == 0 ? n : 0, &n_static);
-                if (status == DCI_OK)
-                        status = load_batch(kv, layer, words, at, n, n_static);
+        DCI_TRY(take_word(words, &n_batches));
+        DCI_TRY(load_static(kv, words, DCI_KV_MAX_TOKENS, &layer->n_static));
+        for (size_t b = 0; b < n_batches; b++, at += n) {
+                DCI_TRY(take_word(words, &n));
+                if (n == 0 || n > layer->n_grouped - at)
+                        return dci_fail(DCI_ERR_FORMAT, "layer %zu: groups of %zu more tokens behind %zu of %zu",
+                                        layer->number, n, at, layer->n_grouped);
+                DCI_TRY(load_static(kv, words, b == 0 ? n : 0, &n_static));
+                DCI_TRY(load_batch(kv, layer, words, at, n, n_static));
         }
-        if (status == DCI_OK && at != layer->n_grouped)
-                status = dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %zu tokens, expected %zu",
-                                  layer->number, at, layer->n_grouped);
-        if (status == DCI_OK && kv->config.group == DCI_KV_GROUP_SEGMENT)
-                status = load_turns(kv, layer, words);
-        return status;
+        if (at != layer->n_grouped)
+                return dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %zu tokens, expected %zu",
+                                layer->number, at, layer->n_grouped);
+        if (kv->config.group == DCI_KV_GROUP_SEGMENT)
+                DCI_TRY(load_turns(kv, layer, words));
+        return DCI_OK;
 }

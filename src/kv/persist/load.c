@@ -7,7 +7,16 @@
 #include <string.h>
 
 #include "kv/check/check.h"
+#include "kv/chunk.h"
+#include "kv/clustering.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
 #include "kv/persist/persist.h"
+#include "kv/pool.h"
+#include "kv/sequence.h"
+#include "kv/stages/schedule.h"
+#include "kv/summaries.h"
+#include "kv/worker.h"
 
 typedef struct loading {
         dci_kv *kv;
@@ -23,9 +32,7 @@ static dci_status take(const dci_file *file, const char *name, size_t expected, 
 {
         const void *data;
         size_t n_bytes;
-        const dci_status status = dci_file_section(file, name, &data, &n_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_file_section(file, name, &data, &n_bytes));
         if (n_bytes != expected)
                 return dci_fail(DCI_ERR_FORMAT, "the file's section '%s' has %zu bytes, expected %zu", name, n_bytes,
                                 expected);
@@ -60,19 +67,13 @@ static dci_status find_sections(const dci_file *file, loading *l)
         const dci_kv *kv = l->kv;
         const size_t n_heads = kv->config.n_layers * kv->config.n_kv_heads;
         const void *data;
-        dci_status status = take(file, "layers", kv->config.n_layers * DCI_KV_LAYER_BYTES, &l->layers);
-        if (status == DCI_OK)
-                status = take(file, "heads", n_heads * DCI_KV_HEAD_BYTES, &l->heads);
-        if (status == DCI_OK)
-                status = take(file, "keys", n_heads * l->n * kv->dim_k * kv->es, &l->keys);
-        if (status == DCI_OK)
-                status = take(file, "values", n_heads * l->n * kv->dim_v * kv->es, &l->values);
-        if (status == DCI_OK)
-                status = dci_file_section(file, "frames", &data, &l->frames_left);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(take(file, "layers", kv->config.n_layers * DCI_KV_LAYER_BYTES, &l->layers));
+        DCI_TRY(take(file, "heads", n_heads * DCI_KV_HEAD_BYTES, &l->heads));
+        DCI_TRY(take(file, "keys", n_heads * l->n * kv->dim_k * kv->es, &l->keys));
+        DCI_TRY(take(file, "values", n_heads * l->n * kv->dim_v * kv->es, &l->values));
+        DCI_TRY(dci_file_section(file, "frames", &data, &l->frames_left));
         l->frames = data;
-        status = dci_file_section(file, "fixed", &data, &l->fixed_left);
+        dci_status status = dci_file_section(file, "fixed", &data, &l->fixed_left);
         l->fixed = data;
         if (status == DCI_OK && kv->listed) {
                 status = dci_file_section(file, "groups", &data, &l->groups.left);
@@ -176,10 +177,8 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
 {
         dci_kv *kv = l->kv;
         const unsigned char *at = l->frames;
-        const dci_status status = dci_kv_transform_alloc(kv, n_queries > 0 ? DCI_CODER_LEARNED : DCI_CODER_ROTATED,
-                                                         kv->dim_k, &head->keys);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_transform_alloc(kv, n_queries > 0 ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k,
+                                       &head->keys));
         bool good = is_centre(kv, at, kv->dim_k);
         if (good && kind == DCI_CODER_LEARNED) {
                 good = restore_learned(kv, at, head->keys);
@@ -205,9 +204,7 @@ static dci_status load_key_frame(loading *l, dci_kv_head *head, int32_t kind, ui
 static dci_status load_value_frame(loading *l, dci_kv_head *head)
 {
         dci_kv *kv = l->kv;
-        const dci_status status = dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &head->values);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_transform_alloc(kv, DCI_CODER_ROTATED, kv->dim_v, &head->values));
         if (!is_centre(kv, l->frames, kv->dim_v))
                 return dci_fail(DCI_ERR_FORMAT, "a centre of the file's values holds NaN or infinity, or is too long");
         dci_kv_begin_values(kv, kv->load_row, head->values);
@@ -323,11 +320,11 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         layer->n_grouped = (size_t)n_grouped;
         layer->n_prompt = (size_t)n_prompt;
         atomic_store(&layer->prompt, DCI_KV_PROMPT_DONE);
-        dci_status status = kv->listed ? dci_kv_load_clusters(kv, layer, &l->groups)
-                                       : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped);
-        for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
-                status = load_head(l, layer, h);
-        return status;
+        DCI_TRY(kv->listed ? dci_kv_load_clusters(kv, layer, &l->groups)
+                           : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped));
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
+                DCI_TRY(load_head(l, layer, h));
+        return DCI_OK;
 }
 
 static void form_task(void *arg, size_t task, size_t worker)
@@ -354,17 +351,13 @@ static void form_task(void *arg, size_t task, size_t worker)
 static dci_status load_into(loading *l)
 {
         dci_kv *kv = l->kv;
-        dci_status status = load_blocks(l);
-        for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
-                status = load_layer(l, &l->sequence->layers[i]);
-        if (status == DCI_OK && (l->frames_left != 0 || l->fixed_left != 0 || l->groups.left != 0))
-                status = dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
-        if (status == DCI_OK)
-                status = dci_kv_build_ready(kv);
-        if (status == DCI_OK)
-                status = dci_kv_boundaries_ready(kv, l->sequence, 0); /* of plans before the next reservation */
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(load_blocks(l));
+        for (size_t i = 0; i < kv->config.n_layers; i++)
+                DCI_TRY(load_layer(l, &l->sequence->layers[i]));
+        if (l->frames_left != 0 || l->fixed_left != 0 || l->groups.left != 0)
+                return dci_fail(DCI_ERR_FORMAT, "the file's sections 'frames', 'fixed' or 'groups' are too long");
+        DCI_TRY(dci_kv_build_ready(kv));
+        DCI_TRY(dci_kv_boundaries_ready(kv, l->sequence, 0)); /* of plans before the next reservation */
         const size_t n_tasks = kv->config.n_layers * kv->config.n_kv_heads;
         return dci_kv_spread(kv, kv->forming.n_areas - 1, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task,
                              l);
@@ -415,10 +408,8 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
 
 dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = load(kv, path, out_sequence);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = load(kv, path, out_sequence);
         dci_kv_unlock(kv);
         return status;
 }

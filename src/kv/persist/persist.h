@@ -8,7 +8,7 @@
 #define DCI_KV_PERSIST_PERSIST_H
 
 #include "core/file.h"
-#include "kv/tree/tree.h"
+#include "kv/state.h"
 #include "sketch/frames.h"
 
 #define DCI_KV_FILE_KIND 0x31564b44U /* "DKV1" */

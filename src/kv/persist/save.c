@@ -4,7 +4,14 @@
 
 #include <string.h>
 
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
 #include "kv/persist/persist.h"
+#include "kv/sequence.h"
+#include "kv/transform.h"
+#include "kv/tree/tree.h"
+#include "kv/worker.h"
 
 void dci_kv_file_fields(const dci_kv *kv, size_t n_tokens, dci_kv_field out[DCI_KV_FILE_FIELDS])
 {
@@ -88,26 +95,24 @@ static dci_status emit_config(const void *ctx, const dci_sink *sink)
 static dci_status emit_layers(const void *ctx, const dci_sink *sink)
 {
         const saving *s = ctx;
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < s->kv->config.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < s->kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &s->sequence->layers[l];
                 unsigned char out[DCI_KV_LAYER_BYTES];
                 dci_store_le64(out, dci_kv_grouped_within(s->kv, layer, s->n));
                 dci_store_le64(out + 8, layer->n_prompt < s->n ? layer->n_prompt : s->n);
-                status = sink->write(sink->ctx, out, sizeof out);
+                DCI_TRY(sink->write(sink->ctx, out, sizeof out));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* Calls for each layer and head until one fails. */
 static dci_status each_head(const saving *s, const dci_sink *sink,
                             dci_status (*emit)(const saving *s, size_t layer, size_t head, const dci_sink *sink))
 {
-        dci_status status = DCI_OK;
-        for (size_t l = 0; l < s->kv->config.n_layers && status == DCI_OK; l++)
-                for (size_t h = 0; h < s->kv->config.n_kv_heads && status == DCI_OK; h++)
-                        status = emit(s, l, h, sink);
-        return status;
+        for (size_t l = 0; l < s->kv->config.n_layers; l++)
+                for (size_t h = 0; h < s->kv->config.n_kv_heads; h++)
+                        DCI_TRY(emit(s, l, h, sink));
+        return DCI_OK;
 }
 
 static dci_status emit_head(const saving *s, size_t layer, size_t head, const dci_sink *sink)
@@ -152,26 +157,22 @@ static dci_status emit_frame(const saving *s, size_t layer, size_t head, const d
         const dci_kv *kv = s->kv;
         const dci_kv_head *h = &s->sequence->layers[layer].heads[head];
         const int32_t kind = kind_of(h->keys);
-        dci_status status = DCI_OK;
         if (kind != 0)
-                status = sink->write(sink->ctx, h->keys->coder.centre, kv->dim_k * sizeof(float));
-        if (status == DCI_OK && kind == DCI_CODER_LEARNED) {
+                DCI_TRY(sink->write(sink->ctx, h->keys->coder.centre, kv->dim_k * sizeof(float)));
+        if (kind == DCI_CODER_LEARNED) {
                 const dci_coder *coder = &h->keys->coder;
                 const size_t wide = dci_kv_wide(kv);
-                status = emit_layout(&coder->layout, sink);
-                if (status == DCI_OK)
-                        status = sink->write(sink->ctx, coder->worth, wide * sizeof(float));
-                if (status == DCI_OK)
-                        status = sink->write(sink->ctx, coder->to, wide * kv->dim_k * sizeof(float));
-                if (status == DCI_OK)
-                        status = sink->write(sink->ctx, coder->from, wide * kv->dim_k * sizeof(float));
+                DCI_TRY(emit_layout(&coder->layout, sink));
+                DCI_TRY(sink->write(sink->ctx, coder->worth, wide * sizeof(float)));
+                DCI_TRY(sink->write(sink->ctx, coder->to, wide * kv->dim_k * sizeof(float)));
+                DCI_TRY(sink->write(sink->ctx, coder->from, wide * kv->dim_k * sizeof(float)));
         }
-        if (status == DCI_OK && kind != 0 && h->keys->n_queries > 0)
-                status = sink->write(sink->ctx, dci_kv_transform_moments(h->keys, kv->dim_k),
-                                     dci_moments_kept_bytes(kv->dim_k));
-        if (status == DCI_OK && kind_of(h->values) != 0)
-                status = sink->write(sink->ctx, h->values->coder.centre, kv->dim_v * sizeof(float));
-        return status;
+        if (kind != 0 && h->keys->n_queries > 0)
+                DCI_TRY(sink->write(sink->ctx, dci_kv_transform_moments(h->keys, kv->dim_k),
+                                    dci_moments_kept_bytes(kv->dim_k)));
+        if (kind_of(h->values) != 0)
+                DCI_TRY(sink->write(sink->ctx, h->values->coder.centre, kv->dim_v * sizeof(float)));
+        return DCI_OK;
 }
 
 static dci_status emit_frames(const void *ctx, const dci_sink *sink)
@@ -182,15 +183,14 @@ static dci_status emit_frames(const void *ctx, const dci_sink *sink)
 static dci_status emit_list(const saving *s, size_t layer, size_t head, const dci_sink *sink)
 {
         const dci_kv_head *h = &s->sequence->layers[layer].heads[head];
-        dci_status status = DCI_OK;
-        for (size_t i = 0; s->trees != NULL && i < list_length(s, layer, head) && status == DCI_OK; i++) {
+        for (size_t i = 0; s->trees != NULL && i < list_length(s, layer, head); i++) {
                 const int32_t number = dci_kv_tree_number(s->kv, tree_of(s, layer, head), i);
-                status = sink->write(sink->ctx, &number, sizeof number);
+                DCI_TRY(sink->write(sink->ctx, &number, sizeof number));
         }
-        for (size_t i = 0; i < h->n_fixed && status == DCI_OK; i++)
+        for (size_t i = 0; i < h->n_fixed; i++)
                 if (s->kv->config.sink + (size_t)h->fixed[i] < s->n)
-                        status = sink->write(sink->ctx, &h->fixed[i], sizeof *h->fixed);
-        return status;
+                        DCI_TRY(sink->write(sink->ctx, &h->fixed[i], sizeof *h->fixed));
+        return DCI_OK;
 }
 
 static dci_status emit_fixed(const void *ctx, const dci_sink *sink)
@@ -208,15 +208,14 @@ static dci_status emit_rows(const saving *s, size_t layer, size_t head, bool of_
 {
         const dci_kv *kv = s->kv;
         const void *rows[DCI_KV_TILE];
-        dci_status status = DCI_OK;
-        for (size_t i = 0, n; i < s->n && status == DCI_OK; i += n) {
+        for (size_t i = 0, n; i < s->n; i += n) {
                 n = s->n - i < DCI_KV_TILE ? s->n - i : DCI_KV_TILE;
                 dci_kv_rows_of(kv, &s->sequence->layers[layer], head, i, n, of_keys ? rows : NULL,
                                of_keys ? NULL : rows);
-                for (size_t r = 0; r < n && status == DCI_OK; r++)
-                        status = sink->write(sink->ctx, rows[r], (of_keys ? kv->dim_k : kv->dim_v) * kv->es);
+                for (size_t r = 0; r < n; r++)
+                        DCI_TRY(sink->write(sink->ctx, rows[r], (of_keys ? kv->dim_k : kv->dim_v) * kv->es));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status emit_key_rows(const saving *s, size_t layer, size_t head, const dci_sink *sink)
@@ -292,12 +291,10 @@ static dci_status write_file(const saving *s, const char *path)
                 {"groups", kv->listed ? dci_kv_clusters_bytes(kv, sequence, n) : 0, emit_groups, s},
         };
         dci_replacement replacement;
-        dci_status status = dci_replace_begin(path, &replacement);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_replace_begin(path, &replacement));
         const dci_sink sink = {&replacement, dci_replace_write};
-        status = dci_file_compose_buffered(kv->context, &sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
-                                           (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
+        dci_status status = dci_file_compose_buffered(kv->context, &sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
+                                                      (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
         return dci_replace_end(&replacement, status);
 }
 
@@ -313,11 +310,9 @@ static dci_status save(dci_kv *kv, const dci_kv_sequence *sequence, size_t n, co
 
 dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : dci_kv_check_whole(kv, found, n_tokens);
         if (status == DCI_OK)
                 status = dci_kv_check_prompted(kv, found);
         if (status == DCI_OK && path == NULL)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cluster/kmeans_internal.h"
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
 
 /* --- k-means -------------------------------------------------------------------------------------------------------------- */
 

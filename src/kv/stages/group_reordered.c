@@ -10,7 +10,12 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "core/arena.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/stages/importance.h"
+#include "kv/stages/rank.h"
+#include "simd/topk.h"
 
 static size_t most(const dci_kv *kv, size_t n)
 {
@@ -47,19 +52,14 @@ typedef struct weighing {
         unsigned char *topk;
 } weighing;
 
-static size_t lay_out(const dci_kv *kv, size_t n, unsigned char *at, weighing *out)
+static size_t lay_out(const dci_kv *kv, size_t n, void *memory, weighing *out)
 {
         const size_t room = dci_kv_max_room(kv);
-        const size_t sizes[] = {dci_kv_importance_bytes(kv, n), dci_kv_importance_room(n) * sizeof(float),
-                                (n + 63) / 64 * sizeof(uint64_t), dci_topk_bytes(room < n ? room : n)};
-        void *parts[4];
-        size_t n_bytes = 0;
-        for (size_t i = 0; i < 4; i++) {
-                parts[i] = at != NULL ? at + n_bytes : NULL;
-                n_bytes += dci_lines(sizes[i]);
-        }
-        *out = (weighing){parts[0], parts[1], parts[2], parts[3]};
-        return n_bytes;
+        const dci_arena_part parts[] = {{dci_kv_importance_bytes(kv, n), &out->work},
+                                        {dci_kv_importance_room(n) * sizeof(float), &out->importance},
+                                        {(n + 63) / 64 * sizeof(uint64_t), &out->is_static},
+                                        {dci_topk_bytes(room < n ? room : n), &out->topk}};
+        return DCI_ARENA(parts, memory);
 }
 
 static size_t work_bytes(const dci_kv *kv, size_t n)

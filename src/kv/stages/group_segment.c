@@ -7,7 +7,8 @@
  */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
 
 /* Candidates that k-means divides: those of the prompt, also when a cut has taken their clusters away. */
 static size_t clustered(const dci_kv *kv, const dci_kv_layer *layer)

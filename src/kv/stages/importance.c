@@ -14,7 +14,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "core/arena.h"
+#include "kv/stages/importance.h"
+#include "kv/stages/reorder.h"
 #include "simd/softmax/softmax.h"
 
 #define FLOAT_QUERIES ((size_t)16) /* whose scores are kept at a time, for one pass over the keys */
@@ -52,42 +54,35 @@ static size_t smaller(size_t a, size_t b)
 }
 
 /* What follows the queries is floats' or bytes': the one begins where the other has given up. */
-static size_t lay_out(const dci_kv *kv, size_t n, unsigned char *at, weighing *out)
+static size_t lay_out(const dci_kv *kv, size_t n, void *memory, weighing *out)
 {
         const size_t dim = kv->dim_k, total = kv->config.ring * kv->group, units = dci_softmax_units(dim);
         const size_t all = rounded(total, DCI_SOFTMAX_QUERIES), some = smaller(all, BYTE_QUERIES);
         const dci_softmax_kernels *kernels = dci_softmax_kernels_for(kv->context);
         const size_t by = kernels != NULL, n_tiles = by * ((n + DCI_SOFTMAX_ROWS - 1) / DCI_SOFTMAX_ROWS);
         const size_t lanes = by * some * DCI_SOFTMAX_LANES * sizeof(float);
-        const size_t sizes[] = {total * dim * sizeof(float),
-                                by * dim * sizeof(double),
-                                by * dim * sizeof(double),
-                                by * dim * sizeof(float),
-                                by * dim * sizeof(float),
-                                by * dim * sizeof(float),
-                                by * DCI_SOFTMAX_ROWS * dim * sizeof(float),
-                                n_tiles * units * 4 * DCI_SOFTMAX_ROWS,
-                                n_tiles * DCI_SOFTMAX_ROWS * sizeof(float),
-                                by * all * units * 4,
-                                by * all * sizeof(int32_t),
-                                by * all * sizeof(float),
-                                by * all * sizeof(float),
-                                by * all * sizeof(float),
-                                lanes,
-                                lanes,
-                                n_tiles * some * DCI_SOFTMAX_ROWS * sizeof(uint16_t)};
-        enum { PARTS = sizeof sizes / sizeof sizes[0] };
-        void *parts[PARTS];
-        size_t n_bytes = 0;
-        for (size_t i = 0; i < PARTS; i++) {
-                parts[i] = at != NULL ? at + n_bytes : NULL;
-                n_bytes += dci_lines(sizes[i]);
-        }
-        *out = (weighing){kernels,   parts[0],  parts[1],  parts[1],  parts[2],  parts[3],  parts[4],
-                          parts[5],  parts[6],  parts[7],  parts[8],  parts[9],  parts[10], parts[11],
-                          parts[12], parts[13], parts[14], parts[15], parts[16], n_tiles,   units};
-        const size_t floats = dci_lines(sizes[0]) + dci_lines(smaller(total, FLOAT_QUERIES) * n * sizeof(float));
-        return n_bytes > floats ? n_bytes : floats;
+        const dci_arena_part floats[] = {{total * dim * sizeof(float), &out->queries},
+                                         {smaller(total, FLOAT_QUERIES) * n * sizeof(float), &out->scores}};
+        const dci_arena_part parts[] = {{total * dim * sizeof(float), &out->queries},
+                                        {by * dim * sizeof(double), &out->sums},
+                                        {by * dim * sizeof(double), &out->squares},
+                                        {by * dim * sizeof(float), &out->centre},
+                                        {by * dim * sizeof(float), &out->inverse},
+                                        {by * dim * sizeof(float), &out->factor},
+                                        {by * DCI_SOFTMAX_ROWS * dim * sizeof(float), &out->wide},
+                                        {n_tiles * units * 4 * DCI_SOFTMAX_ROWS, &out->tiles},
+                                        {n_tiles * DCI_SOFTMAX_ROWS * sizeof(float), &out->steps},
+                                        {by * all * units * 4, &out->bytes},
+                                        {by * all * sizeof(int32_t), &out->start},
+                                        {by * all * sizeof(float), &out->scale},
+                                        {by * all * sizeof(float), &out->shift},
+                                        {by * all * sizeof(float), &out->weights},
+                                        {lanes, &out->sum},
+                                        {lanes, &out->most},
+                                        {n_tiles * some * DCI_SOFTMAX_ROWS * sizeof(uint16_t), &out->terms}};
+        *out = (weighing){.kernels = kernels, .n_tiles = n_tiles, .units = units};
+        const size_t in_floats = DCI_ARENA(floats, memory), in_bytes = DCI_ARENA(parts, memory);
+        return in_bytes > in_floats ? in_bytes : in_floats;
 }
 
 size_t dci_kv_importance_bytes(const dci_kv *kv, size_t n)

@@ -10,7 +10,15 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/memory.h"
+#include "kv/queries.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/reorder.h"
+#include "kv/worker.h"
+#include "simd/topk.h"
 
 /* --- the ring -------------------------------------------------------------------------------------------------------------- */
 
@@ -132,11 +140,10 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
         const size_t n_workers = (size_t)atomic_load(&kv->context->n_threads), n_heads = kv->config.n_kv_heads;
         o.area_bytes = overlap_bytes(n, o.k);
         const size_t n_bytes = n_workers * o.area_bytes + n_heads * sizeof *o.counts;
-        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&o.memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&o.memory));
         o.counts = (size_t *)(void *)(o.memory + n_workers * o.area_bytes);
-        status = dci_kv_spread(kv, n_workers, n_heads, 2 * n * kv->config.n_query_heads * kv->dim_k, overlap_task, &o);
+        dci_status status =
+                dci_kv_spread(kv, n_workers, n_heads, 2 * n * kv->config.n_query_heads * kv->dim_k, overlap_task, &o);
         for (size_t h = 0; h < n_heads && status == DCI_OK; h++)
                 sum += o.counts[h];
         if (status == DCI_OK)
@@ -195,11 +202,9 @@ static dci_status order_of(const dci_kv *kv, const dci_kv_layer *layer, size_t k
 dci_status dci_kv_order(dci_kv *kv, size_t layer, int64_t sequence, size_t kv_head, size_t room, int32_t *out_positions,
                         size_t *out_n, size_t *out_static)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        status = found == NULL ? DCI_ERR_NOT_FOUND : check_order(kv, layer, kv_head, out_n);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : check_order(kv, layer, kv_head, out_n);
         if (status == DCI_OK) {
                 dci_kv_jobs_wait(kv, found);
                 status = order_of(kv, &found->layers[layer], kv_head, room, out_positions, out_n, out_static);

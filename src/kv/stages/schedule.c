@@ -10,46 +10,32 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
-
-size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer)
-{
-        const dci_kv_config *c = &kv->config;
-        if (c->schedule != DCI_KV_ANCHOR || layer < c->anchor_first)
-                return layer;
-        const size_t anchor = layer - (layer - c->anchor_first) % c->anchor_period;
-        return kv->layer_modes[anchor] == DCI_KV_LAYER_SPARSE ? anchor : layer;
-}
+#include "core/arena.h"
+#include "kv/geometry.h"
+#include "kv/memory.h"
+#include "kv/queries.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/schedule.h"
+#include "kv/worker.h"
 
 /* --- what plans leave ------------------------------------------------------------------------------------------------- */
 
-static void *part(unsigned char *memory, size_t *at, size_t n_bytes)
-{
-        const size_t here = *at;
-        *at += dci_lines(n_bytes);
-        return memory != NULL ? memory + here : NULL;
-}
-
-/* Bytes of a layer's memory, and its parts; memory may be NULL. */
-static size_t lay_out(const dci_kv *kv, size_t layer, unsigned char *memory, dci_kv_selection_cache *out)
+/* Bytes of a layer's cache; memory: where it is, with its pointers to be set in *out, or NULL. */
+static size_t lay_out(const dci_kv *kv, size_t layer, void *memory, dci_kv_selection_cache *out)
 {
         const dci_kv_config *c = &kv->config;
         const dci_kv_schedule *schedule = &kv->stages->schedule;
         const bool lists = schedule->lists && dci_kv_anchor_of(kv, layer) == layer;
-        const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float);
-        size_t at = dci_lines(sizeof *out);
+        const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float), rows = lists ? c->n_kv_heads : 0;
+        const dci_arena_part parts[] = {{sizeof *out, NULL},
+                                        {rows * dci_kv_max_room(kv) * sizeof *out->lists, &out->lists},
+                                        {rows * sizeof *out->counts, &out->counts},
+                                        {lists && schedule->queries ? queries : 0, &out->queries},
+                                        {c->ring * queries, &out->ring}};
         *out = (dci_kv_selection_cache){0};
         if (kv->layer_modes[layer] != DCI_KV_LAYER_SPARSE || (!lists && c->ring == 0))
                 return 0;
-        if (lists) {
-                out->lists = part(memory, &at, c->n_kv_heads * dci_kv_max_room(kv) * sizeof *out->lists);
-                out->counts = part(memory, &at, c->n_kv_heads * sizeof *out->counts);
-        }
-        if (lists && schedule->queries)
-                out->queries = part(memory, &at, queries);
-        if (c->ring > 0)
-                out->ring = part(memory, &at, c->ring * queries);
-        return at;
+        return DCI_ARENA(parts, memory);
 }
 
 static size_t bytes_of_layer(const dci_kv *kv, size_t layer)
@@ -85,10 +71,7 @@ dci_status dci_kv_copy_selection_cache(dci_kv *kv, const dci_kv_layer *from, siz
 {
         /* A plan may come before the next reservation, and its token be a turn. */
         const size_t room = from->n_boundaries + (kv->config.schedule == DCI_KV_BOUNDARY && to->decided != NULL);
-        const dci_status status =
-                dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, room, sizeof *to->boundaries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, room, sizeof *to->boundaries));
         if (from->n_boundaries > 0)
                 memcpy(to->boundaries, from->boundaries, from->n_boundaries * sizeof *to->boundaries);
         to->n_boundaries = from->n_boundaries;
@@ -121,27 +104,24 @@ void dci_kv_truncate_selection_cache(const dci_kv *kv, dci_kv_layer *layer, size
 
 dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
 {
-        dci_status status = DCI_OK;
         if (kv->config.schedule != DCI_KV_BOUNDARY)
                 return DCI_OK;
-        for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
                 dci_kv_layer *layer = &sequence->layers[l];
                 /* Plans come when the prompt has ended, and after its end no more tokens of the step. */
                 const size_t more = layer->prompt == DCI_KV_PROMPT_OPEN ? 1 : n_tokens;
                 if (layer->decided != NULL)
-                        status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
-                                             layer->n_boundaries + more + 1, sizeof *layer->boundaries);
+                        DCI_TRY(dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
+                                            layer->n_boundaries + more + 1, sizeof *layer->boundaries));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t *tokens, size_t n)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity, layer->n_boundaries + n,
-                             sizeof *layer->boundaries);
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
+                                        layer->n_boundaries + n, sizeof *layer->boundaries);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if (layer->n_boundaries == 0 || layer->boundaries[layer->n_boundaries - 1] < tokens[i])
                         layer->boundaries[layer->n_boundaries++] = tokens[i];

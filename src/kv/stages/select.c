@@ -5,25 +5,15 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
-
-/* exp(score - most) in place; the softmax of all groups is its share of the sum. */
-float dci_kv_soften(dci_kv_query *ask, size_t query, size_t n)
-{
-        const dci_kernels *kernels = ask->kv->context->kernels;
-        float *scores = ask->scores + query * ask->ld;
-        ask->most[query] = n > 0 ? kernels->greatest(scores, n) : 0.0f;
-        return kernels->exp_all(scores, n, ask->most[query]);
-}
-
-void dci_kv_store_terms(dci_kv_query *ask, size_t n)
-{
-        for (size_t q = 0; q < ask->kv->group && dci_kv_needs_terms(ask->kv); q++)
-                dci_kv_soften(ask, q, n);
-}
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/select.h"
+#include "kv/stages/summary_codes.h"
+#include "simd/topk.h"
 
 /* By query, the logarithm of the sum of exponentials over the tokens that are attended to anyway. */
 static void weigh_kept(const dci_kv_query *ask, double *out)
@@ -167,18 +157,6 @@ static taking begin_taking(dci_kv_query *ask, const dci_kv_grouping *grouping, s
         return t;
 }
 
-size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_t *slots, size_t n_best, void *scratch,
-                   int32_t *out)
-{
-        dci_topk topk;
-        dci_topk_init(&topk, kv->context->kernels, (dci_slot_ids){NULL, NULL}, n_best < n ? n_best : n, true, scratch);
-        dci_topk_add_all(&topk, scores, n, slots);
-        const size_t n_found = dci_topk_finish(&topk);
-        for (size_t i = 0; i < n_found; i++)
-                out[i] = dci_topk_slot(topk.keys[i]);
-        return n_found;
-}
-
 /* How many of the best groups are looked at. */
 static size_t groups_wanted(const dci_kv_query *ask, size_t n_groups)
 {
@@ -235,39 +213,6 @@ static void take_in_turns(dci_kv_query *ask, const dci_kv_grouping *grouping, si
                 seen[g / 64] |= UINT64_C(1) << (g % 64);
         }
         dci_kv_store_terms(ask, n_groups);
-}
-
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
-/* Marks in the relevances' memory, which have done their duty, and reads them back in order. */
-void dci_kv_put_in_order(dci_kv_query *ask)
-{
-        size_t n = 0;
-        if (ask->ranked != NULL) {
-                memcpy(ask->ranked, ask->chosen, ask->n_chosen * sizeof *ask->chosen);
-                ask->n_ranked = ask->n_chosen;
-        }
-        if (ask->n_chosen < 64) {
-                qsort(ask->chosen, ask->n_chosen, sizeof *ask->chosen, by_number);
-                for (size_t i = 0; i < ask->n_chosen; i++) /* a damaged file may name a token twice */
-                        if (n == 0 || ask->chosen[i] != ask->chosen[n - 1])
-                                ask->chosen[n++] = ask->chosen[i];
-                ask->n_chosen = n;
-                return;
-        }
-        uint64_t *bits = (uint64_t *)(void *)ask->relevance;
-        const size_t n_words = (ask->n_candidates + 63) / 64;
-        memset(bits, 0, n_words * sizeof *bits);
-        for (size_t i = 0; i < ask->n_chosen; i++)
-                bits[ask->chosen[i] / 64] |= UINT64_C(1) << (ask->chosen[i] % 64);
-        for (size_t w = 0; w < n_words; w++)
-                for (uint64_t left = bits[w]; left != 0; left &= left - 1)
-                        ask->chosen[n++] = (int32_t)(64 * w + (size_t)dci_lowest_bit(left));
-        ask->n_chosen = n;
 }
 
 static void select_scan(dci_kv_query *ask, const dci_kv_grouping *grouping)

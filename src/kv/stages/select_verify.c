@@ -10,7 +10,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/summary_codes.h"
+#include "simd/topk.h"
 
 size_t dci_kv_verified(const dci_kv *kv, size_t room)
 {

@@ -9,8 +9,7 @@
 #ifndef DCI_KV_STAGES_STAGES_H
 #define DCI_KV_STAGES_STAGES_H
 
-#include "kv/kv_internal.h"
-#include "simd/topk.h"
+#include "kv/state.h"
 
 /* One query group's question: the g queries of a kv head, times the scale, and what one task of a plan works with. */
 typedef struct dci_kv_query {
@@ -177,118 +176,11 @@ extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
 void dci_kv_tree_rank_pages(dci_kv_query *ask);
 void dci_kv_tree_search(dci_kv_query *ask);
 
-/* stages/select.c: ranks by the observed queries, once: fills in head->fixed. */
-void dci_kv_select_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n);
-/* What that takes for one head behind layer->observed; 0 where nothing is chosen so. */
-size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n);
-
-/* stages/select.c: those of the greatest of n scores, best first, equal ones by number; returns how many, n_best if there are as many. Their
- * numbers are slots[i], ascending, or i. scratch: dci_topk_bytes(n_best). */
-size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_t *slots, size_t n_best, void *scratch,
-                   int32_t *out);
-
-/* Scores of rows for the group's queries (each of `dim` elements), from group number `first` on. */
-void dci_kv_score_rows(const dci_kv_query *ask, const float *queries, size_t dim, dci_dtype dtype,
-                       const void *const *rows, size_t n, size_t first);
-/* exp(score - most) in place for one query's first n scores, most filled in; returns their sum. */
-float dci_kv_soften(dci_kv_query *ask, size_t query, size_t n);
-/* That for all queries, if a tail takes terms. */
-void dci_kv_store_terms(dci_kv_query *ask, size_t n);
-
-/* clusters.c: scores of a batch's groups by rows of `width` elements, one a group. */
-void dci_kv_score_clusters(const dci_kv_query *ask, const dci_kv_clusters *batch, const float *queries, size_t width,
-                           const unsigned char *rows);
-/* stages/tail_lists.c: TAIL_SUMS over listed groups. */
-void dci_kv_add_clustered(dci_kv_query *ask, float *out, float *lse);
-
-/* clusters.c: what all listed groups share. */
-size_t dci_kv_count_clustered(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
-const int32_t *dci_kv_members_clustered(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group,
-                                        size_t n, int32_t *room, size_t *out_n);
-
-/* Tiles of members as floats: rows [at, at + n) of them, n <= DCI_KV_TILE. */
-size_t dci_kv_members_to_f32(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim);
-/* Their mean, as it is stored, from scratch of dim doubles. */
-void dci_kv_mean_of_members(const dci_kv *kv, const dci_kv_members *members, size_t dim, void *scratch, void *out);
-/* stages/importance.c: the sum over the layer's remembered queries of one head of their softmax over n candidates: the mean but for a factor.
- * keys: their rows, one behind the other; out has room for dci_kv_importance_room. Cannot fail. */
-size_t dci_kv_importance_bytes(const dci_kv *kv, size_t n);
-size_t dci_kv_importance_room(size_t n);
-void dci_kv_importance(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const unsigned char *keys, size_t n,
-                       void *work, float *out);
-
-/* stages/summary_codes.c: residuals of the first n learned codes of a frame, a multiple of DCI_CODE_ROWS, of those blocks that are watched: as many
- * as DCI_KV_WATCHED_SPAN codes take, then one of DCI_KV_WATCHED. As if they had been formed here. */
-#define DCI_KV_WATCHED_SPAN 1024
-#define DCI_KV_WATCHED 8
-void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals);
-/* stages/summary_codes.c: whether groups' means say which codes are read; and of how many units, 0 if they do not. */
-DCI_INLINE bool dci_kv_preselects(const dci_kv *kv)
-{
-        return kv->config.preselect > 1.0;
-}
-size_t dci_kv_preselected(const dci_kv *kv);
-/* The candidate that a score belongs to. */
-DCI_INLINE int32_t dci_kv_scored(const dci_kv_query *ask, size_t number)
-{
-        return ask->n_scored == 0 ? (int32_t)number
-                                  : ask->units[number / DCI_CODE_UNIT] * (int32_t)DCI_CODE_UNIT +
-                                            (int32_t)(number % DCI_CODE_UNIT);
-}
-
-/* Whether query heads agree by their softmax. One alone has nobody to agree with, and ranks by its scores: terms that are far below the
- * greatest are zeros, and know no order. */
-DCI_INLINE bool dci_kv_combines_by_softmax(const dci_kv *kv)
-{
-        return kv->config.combine == DCI_KV_COMBINE_SOFTMAX && kv->group > 1;
-}
-
-/* stages/select_verify.c: the best by their codes, ranked again by their keys. */
-void dci_kv_select_verified(dci_kv_query *ask, size_t n);
-/* How many of them, for so much room. */
+/* stages/select_verify.c: how many of the best by their codes are ranked again by their keys, for so much room; and doing so. */
 size_t dci_kv_verified(const dci_kv *kv, size_t room);
+void dci_kv_select_verified(dci_kv_query *ask, size_t n);
 
-/* stages/select.c: `chosen` ascending, and as it came in `ranked` where that is asked for. */
-void dci_kv_put_in_order(dci_kv_query *ask);
-
-/* stages/schedule.c: before the heads' work, whether plans of a layer decide; chooses for one head, or takes what is there; after the heads'
- * work, if the layer's plan leaves tokens out. */
-void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
-void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask);
-void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates);
-/* The mean cosine of n rows of queries with those of before: times one factor for all they may be. */
-double dci_kv_query_similarity(const dci_kernels *kernels, const float *queries, const float *before, size_t n,
-                               size_t dim);
-
-/* The mean of n >= 1 rows, dim apart. */
-void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out);
-
-/* Whether attention reads codes only, and no row of the tokens that have them. */
-DCI_INLINE bool dci_kv_codes_alone(const dci_kv *kv)
-{
-        return kv->config.select == DCI_KV_SELECT_NONE;
-}
-
-/* How many groups are estimated besides those that are chosen; n: all. */
-DCI_INLINE size_t dci_kv_estimated(const dci_kv *kv, size_t n)
-{
-        return kv->config.estimate_share >= 1.0 ? n : (size_t)(kv->config.estimate_share * (double)n + 0.5);
-}
-
-/* stages/select.c: most groups that a plan ranks. */
-size_t dci_kv_ranked(const dci_kv *kv, size_t n_tokens);
-
-/* Whether a tail takes the terms exp(score - most) of candidates, or those of groups that a scan ranks by their means. */
-DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
-{
-        return kv->stages->tail.scored || (dci_kv_sums_of_lists(kv) && kv->stages->select.ranks &&
-                                           kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN);
-}
-
-/* Most tokens per group of those that are by position; listed ones have at least one. */
-DCI_INLINE size_t dci_kv_group_tokens(const dci_kv *kv)
-{
-        return kv->config.group == DCI_KV_GROUP_PAGE ? kv->config.page_tokens : 1;
-}
+/* stages/tail_lists.c: TAIL_SUMS over clusters. */
+void dci_kv_add_clustered(dci_kv_query *ask, float *out, float *lse);
 
 #endif

@@ -13,8 +13,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/geometry.h"
+#include "kv/stages/rank.h"
+#include "kv/stages/summary_codes.h"
+#include "kv/transform.h"
 #include "simd/convert.h"
+#include "simd/topk.h"
 #include "sketch/frames.h"
 
 #define CHUNK_BLOCKS (DCI_KV_CHUNK / DCI_CODE_ROWS)

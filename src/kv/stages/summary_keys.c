@@ -3,23 +3,13 @@
 /* Second stage: nothing at all, or the keys themselves. */
 #include "core/internal.h"
 
-#include "kv/stages/stages.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
 
 static size_t no_bytes(const dci_kv *kv)
 {
         (void)kv;
         return 0;
-}
-
-void dci_kv_score_rows(const dci_kv_query *ask, const float *queries, size_t dim, dci_dtype dtype,
-                       const void *const *rows, size_t n, size_t first)
-{
-        const dci_kernels *kernels = ask->kv->context->kernels;
-        for (size_t q = 0; q < ask->kv->group; q += DCI_MANY_QUERIES) {
-                const size_t left = ask->kv->group - q, here = left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES;
-                kernels->score_many[dtype - 1][DCI_FORM_DOT](queries + q * dim, dim, here, rows, n, dim,
-                                                             ask->scores + q * ask->ld + first, ask->ld);
-        }
 }
 
 static void rank_keys(dci_kv_query *ask)

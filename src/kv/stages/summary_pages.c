@@ -12,7 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/clusters.h"
+#include "kv/stages/rank.h"
 
 static size_t width_of(const dci_kv *kv)
 {
@@ -35,16 +37,6 @@ static size_t work_bytes(const dci_kv *kv)
 static size_t put_bytes(const dci_kv *kv)
 {
         return width_of(kv) * sizeof(float);
-}
-
-void dci_kv_mean_row(const float *rows, size_t n, size_t dim, float *out)
-{
-        memcpy(out, rows, dim * sizeof *out);
-        for (size_t i = 1; i < n; i++)
-                for (size_t j = 0; j < dim; j++)
-                        out[j] += rows[i * dim + j];
-        for (size_t j = 0; j < dim; j++)
-                out[j] /= (float)n;
 }
 
 /* out: the greatest, then the least. */

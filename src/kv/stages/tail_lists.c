@@ -15,7 +15,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
 
 typedef struct adding {
         dci_kv_query *ask;

@@ -15,7 +15,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
+#include "kv/chunk.h"
 #include "kv/stages/stages.h"
+#include "kv/transform.h"
 #include "simd/codes/transpose.h"
 #include "simd/convert.h"
 #include "sketch/frames.h"
@@ -47,14 +50,6 @@ static size_t bytes(const dci_kv *kv)
 static size_t units_of(const dci_kv *kv)
 {
         return coordinate_blocks(kv) * 2;
-}
-
-static size_t work_bytes(const dci_kv *kv)
-{
-        const size_t units = units_of(kv);
-        return dci_lines(units * sizeof(void *)) + dci_lines(DCI_CODE_QUERIES * BLOCK) +
-               dci_lines(DCI_CODE_QUERIES * units * DCI_CODE_UNIT * sizeof(int32_t)) +
-               dci_lines(kv->group * units * DCI_CODE_UNIT * sizeof(float)) + dci_coder_scratch_bytes(kv->dim_v);
 }
 
 static void make_layout(const dci_kv *kv, dci_code_layout *out)
@@ -127,6 +122,32 @@ typedef struct adding {
         size_t ld; /* coordinates, rounded up to units */
 } adding;
 
+static size_t lay_out(const dci_kv *kv, void *memory, adding *out)
+{
+        const size_t n_units = units_of(kv), ld = n_units * DCI_CODE_UNIT;
+        const dci_arena_part parts[] = {{n_units * sizeof(void *), &out->units},
+                                        {DCI_CODE_QUERIES * BLOCK, &out->weights},
+                                        {DCI_CODE_QUERIES * ld * sizeof(int32_t), &out->sums},
+                                        {kv->group * ld * sizeof(float), &out->acc},
+                                        {dci_coder_scratch_bytes(kv->dim_v), &out->scratch}};
+        out->ld = ld;
+        return DCI_ARENA(parts, memory);
+}
+
+static size_t work_bytes(const dci_kv *kv)
+{
+        adding a;
+        return lay_out(kv, NULL, &a);
+}
+
+static adding parts_of(dci_kv_query *ask)
+{
+        adding a = {.ask = ask, .reader = ask->layer->heads[ask->head].values->coder.reader};
+        make_layout(ask->kv, &a.layout);
+        lay_out(ask->kv, ask->work, &a);
+        return a;
+}
+
 /* One block of tokens for up to DCI_CODE_QUERIES / 2 queries. */
 static void add_block(const adding *a, const unsigned char *chunk, size_t block, size_t first, size_t q,
                       size_t n_queries)
@@ -163,26 +184,6 @@ static void add_block(const adding *a, const unsigned char *chunk, size_t block,
                 for (size_t j = 0; j < kv->dim_v; j++)
                         acc[j] += worth[i] * ((float)(128 * high[j] + low[j]) - nothing);
         }
-}
-
-static adding parts_of(dci_kv_query *ask)
-{
-        const dci_kv *kv = ask->kv;
-        const size_t n_units = units_of(kv);
-        unsigned char *at = ask->work;
-        adding a = {.ask = ask, .ld = n_units * DCI_CODE_UNIT};
-        a.reader = ask->layer->heads[ask->head].values->coder.reader;
-        make_layout(kv, &a.layout);
-        a.units = (const unsigned char **)(void *)at;
-        at += dci_lines(n_units * sizeof(void *));
-        a.weights = (int8_t *)at;
-        at += dci_lines(DCI_CODE_QUERIES * BLOCK);
-        a.sums = (int32_t *)(void *)at;
-        at += dci_lines(DCI_CODE_QUERIES * a.ld * sizeof(int32_t));
-        a.acc = (float *)(void *)at;
-        at += dci_lines(kv->group * a.ld * sizeof(float));
-        a.scratch = at;
-        return a;
 }
 
 /* A block is as large as a page of memory or so, and no prefetcher goes beyond that: the next one is asked for beforehand. */

@@ -18,7 +18,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/lookup.h"
+#include "kv/stages/rank.h"
 
 static size_t key_bytes(const dci_kv *kv)
 {

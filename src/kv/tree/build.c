@@ -12,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/arena.h"
+#include "index/tree/near.h"
 #include "index/tree/tree.h"
+#include "kv/geometry.h"
+#include "kv/lookup.h"
 #include "kv/tree/tree.h"
 #include "simd/nearest.h"
 
@@ -44,34 +48,25 @@ typedef struct shaping {
         float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
 } shaping;
 
-static size_t lay_out(const dci_kv *kv, unsigned char *memory, shaping *out)
+static size_t lay_out(const dci_kv *kv, void *memory, shaping *out)
 {
         const size_t wide = kv->dim_k + 1;
-        const struct {
-                size_t size;
-                void *at;
-        } parts[] = {{TASK_ROWS * sizeof(void *), (void *)&out->rows},
-                     {BLOCK_NODES * wide * sizeof(float), (void *)&out->centres},
-                     {TASK_ROWS * wide * sizeof(float), (void *)&out->points},
-                     {wide * sizeof(float), (void *)&out->mean},
-                     {2 * wide * sizeof(float), (void *)&out->pair},
-                     {TASK_ROWS * sizeof(float), (void *)&out->norms},
-                     {DCI_MANY_QUERIES * TASK_ROWS * sizeof(float), (void *)&out->scores},
-                     {TASK_ROWS * sizeof(float), (void *)&out->best_scores},
-                     {wide * sizeof(double), (void *)&out->sums},
-                     {TASK_ROWS * sizeof(int32_t), (void *)&out->found},
-                     {TASK_ROWS * sizeof(int32_t), (void *)&out->best},
-                     {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), (void *)&out->nearest},
-                     {dci_nearest_scratch_bytes(kv->context, wide), (void *)&out->find},
-                     {MAX_SORTED * sizeof(placed), (void *)&out->placed},
-                     {3 * kv->dim_k * sizeof(float), (void *)&out->axis}};
-        size_t at = 0;
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                void *here = memory == NULL ? NULL : memory + at;
-                memcpy(parts[i].at, &here, sizeof here);
-                at += dci_lines(parts[i].size);
-        }
-        return at;
+        const dci_arena_part parts[] = {{TASK_ROWS * sizeof(void *), &out->rows},
+                                        {BLOCK_NODES * wide * sizeof(float), &out->centres},
+                                        {TASK_ROWS * wide * sizeof(float), &out->points},
+                                        {wide * sizeof(float), &out->mean},
+                                        {2 * wide * sizeof(float), &out->pair},
+                                        {TASK_ROWS * sizeof(float), &out->norms},
+                                        {DCI_MANY_QUERIES * TASK_ROWS * sizeof(float), &out->scores},
+                                        {TASK_ROWS * sizeof(float), &out->best_scores},
+                                        {wide * sizeof(double), &out->sums},
+                                        {TASK_ROWS * sizeof(int32_t), &out->found},
+                                        {TASK_ROWS * sizeof(int32_t), &out->best},
+                                        {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), &out->nearest},
+                                        {dci_nearest_scratch_bytes(kv->context, wide), &out->find},
+                                        {MAX_SORTED * sizeof(placed), &out->placed},
+                                        {3 * kv->dim_k * sizeof(float), &out->axis}};
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv)

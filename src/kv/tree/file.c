@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/memory.h"
 #include "kv/tree/tree.h"
 
 enum { HEADER = 3, PAGE_HEADER = 2 };
@@ -154,9 +155,7 @@ dci_status dci_kv_tree_read(dci_kv *kv, const dci_kv_layer *layer, size_t head, 
         tree->n_pages = (size_t)numbers[2];
         const size_t n_words = (n_candidates > tree->n_pages ? n_candidates : tree->n_pages) / 64 + 1;
         uint64_t *bits;
-        const dci_status status = dci_kv_alloc(kv, n_words * sizeof *bits, (void **)&bits);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_words * sizeof *bits, (void **)&bits));
         memset(bits, 0, n_words * sizeof *bits);
         bool good = take_pages(kv, numbers, tree) && find_firsts(tree, bits);
         memset(bits, 0, n_words * sizeof *bits);

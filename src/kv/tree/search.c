@@ -11,8 +11,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
+#include "kv/pool.h"
+#include "kv/stages/rank.h"
 #include "kv/tree/tree.h"
 #include "simd/select.h"
+#include "simd/topk.h"
 
 #define FEWEST_OPENED 30    /* of nodes, and */
 #define SHARE_OPENED 0.0015 /* of candidates: the published effort of a decode query */
@@ -93,25 +97,16 @@ typedef struct search {
         void *topk;
 } search;
 
-static size_t lay_out(const dci_kv *kv, size_t ld, unsigned char *memory, search *out)
+static size_t lay_out(const dci_kv *kv, size_t ld, void *memory, search *out)
 {
-        const struct {
-                size_t size;
-                void *at;
-        } parts[] = {{ld, (void *)&out->taken},
-                     {ld * sizeof(int32_t), (void *)&out->pages},
-                     {ld * sizeof(int32_t), (void *)&out->items},
-                     {(ld + DCI_LANES) * sizeof(float), (void *)&out->kept},
-                     {(ld + DCI_SELECT_SAMPLE) * sizeof(int32_t), (void *)&out->order},
-                     {kv->group * kv->config.budget * sizeof(int32_t), (void *)&out->lists},
-                     {dci_topk_bytes(kv->config.budget), (void *)&out->topk}};
-        size_t at = 0;
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                void *here = memory == NULL ? NULL : memory + at;
-                memcpy(parts[i].at, &here, sizeof here);
-                at += dci_lines(parts[i].size);
-        }
-        return at;
+        const dci_arena_part parts[] = {{ld, &out->taken},
+                                        {ld * sizeof(int32_t), &out->pages},
+                                        {ld * sizeof(int32_t), &out->items},
+                                        {(ld + DCI_LANES) * sizeof(float), &out->kept},
+                                        {(ld + DCI_SELECT_SAMPLE) * sizeof(int32_t), &out->order},
+                                        {kv->group * kv->config.budget * sizeof(int32_t), &out->lists},
+                                        {dci_topk_bytes(kv->config.budget), &out->topk}};
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld)

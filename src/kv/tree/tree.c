@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A head's tree: its memory, its pages, and candidates that leave it. */
+/* A head's tree: its memory and its pages. */
 #include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
 #include "kv/tree/tree.h"
 
 /* Room beyond what is asked: a 16th, in whole chunks. */
@@ -26,35 +29,25 @@ bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate)
 
 /* --- memory ----------------------------------------------------------------------------------------------------------- */
 
-typedef struct part {
-        size_t size;
-        void **at;
-} part;
-
-/* Sets the pointers of a tree that begins at `tree`, by its capacities; returns its bytes. measure: capacities only. */
-static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, bool measure)
+/* Bytes of a tree, by its capacities; memory: the tree, whose pointers are set, or NULL. */
+static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, void *memory)
 {
         const size_t nodes = tree->node_capacity, pages = tree->page_capacity;
         const size_t n_means = kv->config.summary == DCI_KV_SUMMARY_TREE ? nodes : pages;
-        const part parts[] = {{nodes * sizeof(int32_t), (void **)&tree->node_tokens},
-                              {nodes * sizeof(int32_t), (void **)&tree->node_first},
-                              {nodes * sizeof(int32_t), (void **)&tree->node_last},
-                              {nodes * sizeof(uint32_t), (void **)&tree->node_rows},
-                              {nodes * sizeof(float), (void **)&tree->node_lifts},
-                              {nodes * sizeof(float), (void **)&tree->node_radii2},
-                              {nodes, (void **)&tree->node_dirty},
-                              {pages * sizeof(int32_t), (void **)&tree->page_next},
-                              {pages * sizeof(int32_t), (void **)&tree->page_node},
-                              {pages * sizeof(uint32_t), (void **)&tree->page_versions},
-                              {pages * kv->config.page_tokens * sizeof(int32_t), (void **)&tree->members},
-                              {n_means * kv->dim_k * kv->es, (void **)&tree->means}};
-        size_t at = dci_lines(sizeof *tree);
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-                if (!measure)
-                        *parts[i].at = (unsigned char *)tree + at;
-                at += dci_lines(parts[i].size);
-        }
-        return at;
+        const dci_arena_part parts[] = {{sizeof *tree, NULL},
+                                        {nodes * sizeof(int32_t), &tree->node_tokens},
+                                        {nodes * sizeof(int32_t), &tree->node_first},
+                                        {nodes * sizeof(int32_t), &tree->node_last},
+                                        {nodes * sizeof(uint32_t), &tree->node_rows},
+                                        {nodes * sizeof(float), &tree->node_lifts},
+                                        {nodes * sizeof(float), &tree->node_radii2},
+                                        {nodes, &tree->node_dirty},
+                                        {pages * sizeof(int32_t), &tree->page_next},
+                                        {pages * sizeof(int32_t), &tree->page_node},
+                                        {pages * sizeof(uint32_t), &tree->page_versions},
+                                        {pages * kv->config.page_tokens * sizeof(int32_t), &tree->members},
+                                        {n_means * kv->dim_k * kv->es, &tree->means}};
+        return DCI_ARENA(parts, memory);
 }
 
 /* Nodes among so many candidates, which are the same in all layers and heads: asked for again and again. */
@@ -74,7 +67,7 @@ static void measure_with(const dci_kv *kv, size_t n_nodes, dci_kv_tree *out)
         out->node_capacity = n_nodes;
         /* Each cell may have one page that is not full; one that rows are drawn from has two more for that time. */
         out->page_capacity = out->token_capacity / kv->config.page_tokens + out->node_capacity + DCI_KV_TREE_SPARE;
-        out->n_bytes = lay_out(kv, out, true);
+        out->n_bytes = lay_out(kv, out, NULL);
 }
 
 /* The capacities of a tree for n candidates. */
@@ -94,12 +87,10 @@ size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree **out)
 {
         dci_kv_tree *tree;
-        const dci_status status = dci_kv_alloc(kv, measured->n_bytes, (void **)&tree);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, measured->n_bytes, (void **)&tree));
         *tree = *measured;
         atomic_init(&tree->refs, 1);
-        lay_out(kv, tree, false);
+        lay_out(kv, tree, tree);
         atomic_fetch_add(&kv->chunk_total, tree->n_bytes);
         *out = tree;
         return DCI_OK;
@@ -118,19 +109,6 @@ void dci_kv_tree_retain(dci_kv_tree *tree)
                 atomic_fetch_add(&tree->refs, 1);
 }
 
-dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)
-{
-        dci_kv_tree *tree = layer->heads[head].tree;
-        *out = NULL;
-        if (tree == NULL || n == 0)
-                return DCI_OK;
-        if (tree->n > n)
-                return dci_kv_tree_truncated_copy(kv, layer, head, n, out);
-        dci_kv_tree_retain(tree);
-        *out = tree;
-        return DCI_OK;
-}
-
 void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree)
 {
         if (tree == NULL || atomic_fetch_sub(&tree->refs, 1) != 1)
@@ -139,7 +117,7 @@ void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree)
         dci_kv_free(kv, tree, tree->n_bytes);
 }
 
-static void copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to)
+void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to)
 {
         const size_t nodes = from->n_nodes, pages = from->n_pages, per_page = kv->config.page_tokens;
         const size_t n_means = kv->config.summary == DCI_KV_SUMMARY_TREE ? nodes : pages;
@@ -171,8 +149,8 @@ dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void 
                                 .token_capacity = tree->token_capacity,
                                 .node_capacity = tree->node_capacity,
                                 .page_capacity = tree->page_capacity};
-        lay_out(kv, mirror, false);
-        copy(kv, tree, mirror);
+        lay_out(kv, mirror, mirror);
+        dci_kv_tree_copy(kv, tree, mirror);
         return mirror;
 }
 
@@ -182,11 +160,9 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
         if (old != NULL && atomic_load(&old->refs) == 1 && old->token_capacity >= n)
                 return DCI_OK;
         measure(kv, old != NULL && old->n > n ? old->n : n, &measured);
-        const dci_status status = take_like(kv, &measured, &own);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(take_like(kv, &measured, &own));
         if (old != NULL)
-                copy(kv, old, own);
+                dci_kv_tree_copy(kv, old, own);
         dci_kv_tree_release(kv, old);
         head->tree = own;
         return DCI_OK;
@@ -236,7 +212,7 @@ int32_t dci_kv_tree_alloc_page(dci_kv_tree *tree, size_t node)
         return (int32_t)page;
 }
 
-static void free_page(dci_kv_tree *tree, size_t page)
+void dci_kv_tree_free_page(dci_kv_tree *tree, size_t page)
 {
         tree->page_node[page] = tree->page_next[page] = -1;
         tree->page_versions[page] = tree->version;
@@ -247,7 +223,7 @@ void dci_kv_tree_release_next(dci_kv_tree *tree, size_t page)
 {
         const int32_t next = tree->page_next[page];
         tree->page_next[page] = tree->page_next[next];
-        free_page(tree, (size_t)next);
+        dci_kv_tree_free_page(tree, (size_t)next);
 }
 
 void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_t candidate)
@@ -278,7 +254,7 @@ void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_
         }
         while (page >= 0) {
                 const int32_t next = tree->page_next[page];
-                free_page(tree, (size_t)page);
+                dci_kv_tree_free_page(tree, (size_t)page);
                 page = next;
         }
         if (last >= 0)
@@ -307,141 +283,4 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
         }
         if (guarded)
                 pthread_mutex_unlock(&kv->map_lock);
-}
-
-/* --- cutting ---------------------------------------------------------------------------------------------------------- */
-
-/* Candidates from n on leave a cell; the others close up. A page is changed from the first one that left on. */
-static void filter_cell(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_t n)
-{
-        const size_t per_page = kv->config.page_tokens, n_rows = tree->node_rows[node];
-        int32_t from = tree->node_first[node], to = from;
-        size_t kept = 0;
-        for (size_t i = 0; i < n_rows; i++) {
-                const int32_t member = tree->members[(size_t)from * per_page + i % per_page];
-                if ((size_t)member < n) {
-                        int32_t *place = &tree->members[(size_t)to * per_page + kept % per_page];
-                        if (*place != member || kept != i)
-                                tree->page_versions[to] = tree->version;
-                        *place = member;
-                        kept++;
-                        if (kept % per_page == 0)
-                                to = tree->page_next[to];
-                }
-                if ((i + 1) % per_page == 0)
-                        from = tree->page_next[from];
-        }
-        if (kept == n_rows)
-                return;
-        if (kept % per_page != 0)
-                tree->page_versions[to] = tree->version;
-        dci_kv_tree_shorten(kv, tree, node, kept);
-}
-
-/* The nearest of the first n_nodes nodes to a candidate. */
-static size_t nearest_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_tree *tree, size_t n_nodes,
-                         int32_t candidate, float *wide)
-{
-        const dci_kernels *kernels = kv->context->kernels;
-        const int dtype = kv->config.dtype - 1;
-        const void *rows[DCI_KV_TILE];
-        float scores[DCI_KV_TILE], most = -INFINITY;
-        size_t best = n_nodes - 1; /* where keys cannot be compared: the last one before it */
-        dci_kv_tree_rows(kv, layer, head, &candidate, 1, true, rows);
-        const float lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[0], kv->dim_k));
-        kernels->to_f32[dtype](rows[0], kv->dim_k, wide);
-        for (size_t i = 0, here; i < n_nodes && !isinf(tree->c_squared); i += here) {
-                here = n_nodes - i < DCI_KV_TILE ? n_nodes - i : DCI_KV_TILE;
-                dci_kv_tree_rows(kv, layer, head, tree->node_tokens + i, here, true, rows);
-                kernels->score_rows[dtype][DCI_FORM_DOT](wide, rows, here, kv->dim_k, scores);
-                for (size_t j = 0; j < here; j++) {
-                        const float score = scores[j] + lift * tree->node_lifts[i + j];
-                        if (score > most) {
-                                most = score;
-                                best = i + j;
-                        }
-                }
-        }
-        return best;
-}
-
-/* A node's candidate leaves: its cell's rows go where they are nearest among the nodes before it. */
-static void dissolve(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t node, size_t n_nodes,
-                     float *wide)
-{
-        const size_t per_page = kv->config.page_tokens;
-        int32_t members[DCI_KV_TILE];
-        size_t left = tree->node_rows[node];
-        for (int32_t page = tree->node_first[node], next; page >= 0; page = next) {
-                const size_t here = left < per_page ? left : per_page;
-                next = tree->page_next[page];
-                memcpy(members, tree->members + (size_t)page * per_page, here * sizeof *members);
-                free_page(tree, (size_t)page);
-                for (size_t i = 0; i < here; i++)
-                        dci_kv_tree_attach(kv, tree, nearest_of(kv, layer, head, tree, n_nodes, members[i], wide),
-                                           members[i]);
-                left -= here;
-        }
-}
-
-/* The last pages move into gaps, so that there are no more numbers than pages. */
-static void close_gaps(const dci_kv *kv, dci_kv_tree *tree)
-{
-        const size_t per_page = kv->config.page_tokens;
-        for (size_t gap = 0; tree->n_free > 0; gap++) {
-                while (tree->n_pages > gap && tree->page_node[tree->n_pages - 1] < 0) {
-                        tree->n_pages--;
-                        tree->n_free--;
-                }
-                if (gap >= tree->n_pages || tree->page_node[gap] >= 0)
-                        continue;
-                const size_t last = --tree->n_pages, node = (size_t)tree->page_node[last];
-                tree->n_free--;
-                int32_t *link = &tree->node_first[node];
-                while (*link != (int32_t)last)
-                        link = &tree->page_next[*link];
-                *link = (int32_t)gap;
-                if (tree->node_last[node] == (int32_t)last)
-                        tree->node_last[node] = (int32_t)gap;
-                tree->page_node[gap] = (int32_t)node;
-                tree->page_next[gap] = tree->page_next[last];
-                tree->page_versions[gap] = tree->version;
-                tree->node_dirty[node] = 1;
-                memcpy(tree->members + gap * per_page, tree->members + last * per_page,
-                       per_page * sizeof *tree->members);
-        }
-}
-
-void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n)
-{
-        float wide[2 * DCI_KV_MAX_DIM];
-        size_t n_nodes = tree->n_nodes;
-        if (n >= tree->n)
-                return;
-        tree->version++;
-        if (n == 0) {
-                dci_kv_tree_clear(tree);
-                return;
-        }
-        while (n_nodes > 1 && (size_t)tree->node_tokens[n_nodes - 1] >= n)
-                n_nodes--;
-        for (size_t i = 0; i < tree->n_nodes; i++)
-                filter_cell(kv, tree, i, n);
-        for (size_t i = n_nodes; i < tree->n_nodes; i++)
-                dissolve(kv, layer, head, tree, i, n_nodes, wide);
-        tree->n_nodes = n_nodes;
-        tree->n = n;
-        close_gaps(kv, tree);
-        dci_kv_tree_refresh(kv, layer, head, tree, wide);
-}
-
-dci_status dci_kv_tree_truncated_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)
-{
-        const dci_kv_tree *from = layer->heads[head].tree;
-        const dci_status status = dci_kv_tree_alloc(kv, from->n, out);
-        if (status != DCI_OK)
-                return status;
-        copy(kv, from, *out);
-        dci_kv_tree_truncate(kv, layer, head, *out, n);
-        return DCI_OK;
 }

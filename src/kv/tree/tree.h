@@ -13,7 +13,7 @@
 #ifndef DCI_KV_TREE_TREE_H
 #define DCI_KV_TREE_TREE_H
 
-#include "kv/stages/stages.h"
+#include "kv/state.h"
 
 struct dci_kv_tree {
         atomic_size_t refs;
@@ -38,12 +38,10 @@ struct dci_kv_tree {
                 *means; /* n_means x dim_k in the keys' format: of nodes (SUMMARY_TREE) or of pages (SUMMARY_MEAN) */
 };
 
-/* --- tree/tree.c: memory, pages, cutting ------------------------------------------------------------------------------------- */
+/* --- tree/tree.c: memory, pages ------------------------------------------------------------------------------------- */
 
 /* Sees to a head's tree that is its own, with room for n candidates: taken, grown or copied. */
 dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n);
-/* A copy without the candidates from n on. */
-dci_status dci_kv_tree_truncated_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
 void dci_kv_tree_retain(dci_kv_tree *tree);
 /* A head's tree of the first n candidates, as another owner has it: the same one, or if that has more a copy that is cut; NULL where
  * there is none. */
@@ -64,7 +62,10 @@ bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate);
 void dci_kv_tree_add_node(dci_kv_tree *tree, size_t candidate, float lift);
 /* Pages beyond what full cells need, while rows are drawn from one. */
 #define DCI_KV_TREE_SPARE 2
-/* Frees the page that follows one in its cell. */
+/* What is in a tree, to one of no smaller capacities. */
+void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to);
+/* Frees a page; the page that follows one in its cell. */
+void dci_kv_tree_free_page(dci_kv_tree *tree, size_t page);
 void dci_kv_tree_release_next(dci_kv_tree *tree, size_t page);
 /* A candidate joins a cell. There is room, because there is for a partial page of every node. */
 void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_t candidate);

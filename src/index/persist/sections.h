@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Saving and loading: what the kinds share, and what each adds. docs/format.md has the bytes.
- *
- * A kind is one entry of the table in persist/kinds.c. Its hooks may be NULL: nothing to do there.
+ * Saving and loading: the state of one call, and sections in and out. docs/format.md has the bytes. What each kind adds is one row of the
+ * table in persist/kinds.c.
  */
-#ifndef DCI_INDEX_PERSIST_PERSIST_H
-#define DCI_INDEX_PERSIST_PERSIST_H
-
-#include "index/index_internal.h"
+#ifndef DCI_INDEX_PERSIST_SECTIONS_H
+#define DCI_INDEX_PERSIST_SECTIONS_H
 
 #include "core/file.h"
 #include "dci/file.h"
+#include "index/index_internal.h"
 
 #define DCI_INDEX_FILE_KIND UINT32_C(0x58444e49) /* "INDX" */
 #define DCI_INDEX_FILE_VERSION UINT32_C(1)
@@ -37,6 +35,7 @@ void dci_saving_add(dci_saving *saving, const char *name, size_t n_bytes,
 /* Writes n things of `size` bytes of a chunk, zeros in the place of those of empty slots: what lies there is left over. */
 dci_status dci_saving_emit(const dci_saving *saving, const dci_chunk *chunk, const void *things, size_t n, size_t size,
                            const dci_sink *sink);
+dci_status dci_saving_emit_zeros(size_t n_bytes, const dci_sink *sink);
 
 /* Rows that chunk number `chunk` contributes to the view. */
 size_t dci_saving_chunk_rows(const dci_saving *saving, size_t chunk);
@@ -80,38 +79,6 @@ dci_status dci_loading_read(dci_loading *loading, const char *name, size_t count
 dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t size, const void **out_data,
                                 size_t *out_count);
 bool dci_loading_has(const dci_loading *loading, const char *name);
-
-typedef struct dci_kind_format {
-        dci_index_kind kind;
-        /* Fields of the config and of the search defaults that only this kind has. */
-        void (*write_config)(const dci_index *index, const dci_search_params *defaults,
-                             unsigned char own[DCI_CONFIG_OWN]);
-        /* Own bytes are zero where the hook is NULL. Values are checked later, by dci_index_config_check. */
-        dci_status (*read_config)(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
-                                  dci_search_params *defaults);
-        /* Appends the kind's own sections. */
-        void (*write)(dci_saving *saving);
-        /* Takes the kind's own sections and checks their lengths. Allocates nothing. */
-        dci_status (*find)(dci_loading *loading);
-        /* Checks what they hold and gives it to loading->index. */
-        dci_status (*accept)(dci_loading *loading);
-} dci_kind_format;
-
-/* NULL for a kind that is not known. */
-const dci_kind_format *dci_kind_format_of(dci_index_kind kind);
-
-/* persist/codes.c: the same steps for the codes of any kind; nothing to do without sketch_bits. */
-void dci_codes_write(dci_saving *saving);
-dci_status dci_codes_find(dci_loading *loading);
-dci_status dci_codes_place(dci_loading *loading);
-dci_status dci_codes_accept(const dci_loading *loading);
-
-/* persist/check.c: what can be wrong with the contents, given that every length is right. */
-dci_status dci_loading_check_rows(const dci_loading *loading);
-dci_status dci_loading_check_ids(const dci_loading *loading);
-dci_status dci_loading_check_c_squared(const dci_loading *loading);
-/* All are finite and no larger than a projection on a unit vector can be. */
-dci_status dci_loading_check_projections(const dci_loading *loading);
 
 /* Directions are drawn from a seed of 8 bytes: what that may cost beside a file of n_bytes. */
 bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes);

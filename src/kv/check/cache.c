@@ -7,27 +7,10 @@
 #include <string.h>
 
 #include "kv/check/check.h"
-
-dci_status dci_kv_marks_clear(dci_kv_marks *marks, size_t n)
-{
-        const size_t n_words = n / 64 + 1;
-        if (marks->bits == NULL || n_words > marks->n_words) {
-                dci_kv_marks_free(marks);
-                marks->bits = dci_alloc(marks->context, n_words, sizeof *marks->bits);
-                if (marks->bits == NULL)
-                        return DCI_ERR_MEMORY;
-                marks->n_words = n_words;
-        }
-        memset(marks->bits, 0, n_words * sizeof *marks->bits);
-        return DCI_OK;
-}
-
-void dci_kv_marks_free(dci_kv_marks *marks)
-{
-        dci_free(marks->context, marks->bits, marks->n_words, sizeof *marks->bits);
-        marks->bits = NULL;
-        marks->n_words = 0;
-}
+#include "kv/clusters.h"
+#include "kv/geometry.h"
+#include "kv/pool.h"
+#include "kv/worker.h"
 
 /* --- blocks ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -57,15 +40,15 @@ static dci_status check_table(const dci_kv *kv, const dci_kv_sequence *sequence,
                 return dci_fail(DCI_ERR_FORMAT, "sequence %lld has %zu tokens and %zu reserved in %zu blocks of %zu",
                                 (long long)sequence->id, sequence->n, sequence->n_reserved, sequence->n_table,
                                 kv->config.page_tokens);
-        const dci_status status = dci_kv_marks_clear(marks, kv->pool.n_blocks);
-        for (size_t b = 0; b < sequence->n_table && status == DCI_OK; b++) {
+        DCI_TRY(dci_kv_marks_clear(marks, kv->pool.n_blocks));
+        for (size_t b = 0; b < sequence->n_table; b++) {
                 const int32_t block = sequence->table[b];
                 if (block < 0 || (size_t)block >= kv->pool.n_blocks || !dci_kv_mark(marks, (size_t)block))
                         return dci_fail(DCI_ERR_FORMAT, "sequence %lld has block %d of %zu, which is not, or twice",
                                         (long long)sequence->id, (int)block, kv->pool.n_blocks);
                 counts[block]++;
         }
-        return status;
+        return DCI_OK;
 }
 
 /* Every block is had by as many tables as it is counted for, and is free if by none. */
@@ -79,54 +62,51 @@ static dci_status check_owners(const dci_kv *kv, const uint32_t *counts, dci_kv_
                                         (unsigned)pool->refs[b], (unsigned)counts[b]);
                 used += counts[b] > 0;
         }
-        const dci_status status = dci_kv_marks_clear(marks, pool->n_blocks);
-        for (size_t i = 0; i < pool->n_free && status == DCI_OK; i++) {
+        DCI_TRY(dci_kv_marks_clear(marks, pool->n_blocks));
+        for (size_t i = 0; i < pool->n_free; i++) {
                 const int32_t block = pool->free_list[i];
                 if (block < 0 || (size_t)block >= pool->n_blocks || !dci_kv_mark(marks, (size_t)block) ||
                     counts[block] > 0)
                         return dci_fail(DCI_ERR_FORMAT, "block %d is listed as free, and is in use, or twice",
                                         (int)block);
         }
-        if (status == DCI_OK && !pool->lent && used + pool->n_free != pool->n_blocks)
+        if (!pool->lent && used + pool->n_free != pool->n_blocks)
                 return dci_fail(DCI_ERR_FORMAT, "of %zu blocks %zu are in use and %zu free: the others are lost",
                                 pool->n_blocks, used, pool->n_free);
-        return status;
+        return DCI_OK;
 }
 
 /* --- sequences -------------------------------------------------------------------------------------------------------------------- */
 
 static dci_status check_sequence(const dci_kv *kv, const dci_kv_sequence *sequence, dci_kv_marks *marks)
 {
-        dci_status status = DCI_OK;
         if (sequence->n > DCI_KV_MAX_TOKENS || (!sequence->open && sequence->n_reserved > 0))
                 return dci_fail(DCI_ERR_FORMAT, "sequence %lld has %zu tokens, and %zu reserved without a step",
                                 (long long)sequence->id, sequence->n, sequence->n_reserved);
-        for (size_t l = 0; l < kv->config.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
                 const dci_kv_layer *layer = &sequence->layers[l];
                 if (layer->number != l || layer->sequence != sequence)
                         return dci_fail(DCI_ERR_FORMAT, "layer %zu of sequence %lld says that it is number %zu", l,
                                         (long long)sequence->id, layer->number);
-                status = dci_kv_check_layer(kv, sequence, layer, marks);
+                DCI_TRY(dci_kv_check_layer(kv, sequence, layer, marks));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status check_sequences(const dci_kv *kv, uint32_t *counts, dci_kv_marks *marks)
 {
-        dci_status status = DCI_OK;
         if (kv->n_sequences > kv->sequence_capacity)
                 return dci_fail(DCI_ERR_FORMAT, "%zu sequences, but room for %zu", kv->n_sequences,
                                 kv->sequence_capacity);
-        for (size_t i = 0; i < kv->n_sequences && status == DCI_OK; i++) {
+        for (size_t i = 0; i < kv->n_sequences; i++) {
                 const dci_kv_sequence *sequence = kv->sequences[i];
                 if (sequence->id >= kv->next_id || (i > 0 && sequence->id <= kv->sequences[i - 1]->id))
                         return dci_fail(DCI_ERR_FORMAT, "sequence %zu of %zu is number %lld, the next will be %lld", i,
                                         kv->n_sequences, (long long)sequence->id, (long long)kv->next_id);
-                status = check_table(kv, sequence, counts, marks);
-                if (status == DCI_OK)
-                        status = check_sequence(kv, sequence, marks);
+                DCI_TRY(check_table(kv, sequence, counts, marks));
+                DCI_TRY(check_sequence(kv, sequence, marks));
         }
-        return status == DCI_OK ? check_owners(kv, counts, marks) : status;
+        return check_owners(kv, counts, marks);
 }
 
 /* --- what forks share --------------------------------------------------------------------------------------------------------------- */
@@ -216,12 +196,10 @@ static dci_status check_shared(const dci_kv *kv)
 static dci_status check_structure(const dci_kv *kv)
 {
         dci_kv_marks marks = {.context = kv->context};
-        dci_status status = check_pool(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_pool(kv));
         const size_t n_blocks = kv->pool.n_blocks;
         uint32_t *counts = dci_calloc(kv->context, n_blocks, sizeof *counts);
-        status = counts == NULL ? DCI_ERR_MEMORY : check_sequences(kv, counts, &marks);
+        dci_status status = counts == NULL ? DCI_ERR_MEMORY : check_sequences(kv, counts, &marks);
         dci_kv_marks_free(&marks);
         dci_free(kv->context, counts, n_blocks, sizeof *counts);
         return status == DCI_OK ? check_shared(kv) : status;
@@ -229,16 +207,14 @@ static dci_status check_structure(const dci_kv *kv)
 
 dci_status dci_kv_check(dci_kv *kv, int32_t level, const dci_progress *progress)
 {
-        dci_status status = dci_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_lock(kv));
         if (level != DCI_CHECK_STRUCTURE && level != DCI_CHECK_FULL) {
                 dci_kv_unlock(kv);
                 return dci_fail(DCI_ERR_INVALID, "level is %d, expected DCI_CHECK_STRUCTURE or DCI_CHECK_FULL",
                                 (int)level);
         }
         dci_kv_jobs_wait(kv, NULL);
-        status = check_structure(kv);
+        dci_status status = check_structure(kv);
         /* Rows and summaries of a device's cache come to the host when they are asked for. */
         if (status == DCI_OK && level == DCI_CHECK_FULL && !kv->elsewhere)
                 status = dci_kv_check_recompute(kv, progress);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-#ifndef DCI_INDEX_GROUP_H
-#define DCI_INDEX_GROUP_H
+/* The union of what the queries of a group find. */
+#ifndef DCI_INDEX_GROUP_UNION_H
+#define DCI_INDEX_GROUP_UNION_H
 
 #include "index/candidates.h"
 

@@ -4,7 +4,12 @@
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/chunk.h"
+#include "kv/config.h"
+#include "kv/memory.h"
+#include "kv/pool.h"
+#include "kv/prompt.h"
+#include "kv/sequence.h"
 
 /* The layout's arrays are the caller's: copies of them. */
 static dci_status copy_layout(dci_kv *kv)
@@ -13,11 +18,8 @@ static dci_status copy_layout(dci_kv *kv)
         if (kv->config.layout == NULL)
                 return DCI_OK;
         kv->layout = *kv->config.layout;
-        dci_status status = dci_kv_alloc(kv, n_bytes, (void **)&kv->layout_keys);
-        if (status == DCI_OK)
-                status = dci_kv_alloc(kv, n_bytes, (void **)&kv->layout_values);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&kv->layout_keys));
+        DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&kv->layout_values));
         memcpy(kv->layout_keys, kv->layout.keys, n_bytes);
         memcpy(kv->layout_values, kv->layout.values, n_bytes);
         kv->layout.keys = kv->layout_keys;
@@ -55,10 +57,9 @@ static dci_status set_up(dci_kv *kv)
         kv->summary_bytes = kv->listed ? 0 : kv->stages->summary.bytes(kv);
         kv->tail_bytes = kv->listed ? 0 : kv->stages->tail.bytes(kv);
         kv->chunk_bytes = dci_lines(sizeof(dci_kv_chunk)) + config->n_kv_heads * (kv->summary_bytes + kv->tail_bytes);
-        dci_status status = copy_layout(kv);
-        if (status == DCI_OK)
-                status = set_layers(kv);
-        return status == DCI_OK ? dci_kv_pool_init(kv) : status;
+        DCI_TRY(copy_layout(kv));
+        DCI_TRY(set_layers(kv));
+        return dci_kv_pool_init(kv);
 }
 
 dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_kv **out_kv)
@@ -67,9 +68,7 @@ dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_
         dci_kv_stages stages;
         if (context == NULL || out_kv == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", context == NULL ? "context" : "out_kv");
-        dci_status status = dci_kv_check_config(config, &checked, &stages);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_check_config(config, &checked, &stages));
         const size_t n_bytes = dci_lines(sizeof(dci_kv)) + sizeof(dci_kv_stages);
         if (checked.max_bytes > 0 && n_bytes > checked.max_bytes)
                 return dci_fail(DCI_ERR_FULL, "%zu bytes are wanted, but max_bytes is %zu", n_bytes, checked.max_bytes);
@@ -84,8 +83,8 @@ dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_
         atomic_init(&kv->bytes, n_bytes);
         atomic_init(&kv->chunk_total, 0);
         pthread_mutex_init(&kv->lock, NULL);
-        dci_kv_jobs_init(kv);
-        status = set_up(kv);
+        dci_kv_jobs_init(kv, &dci_kv_work_of_prompts);
+        dci_status status = set_up(kv);
         if (status != DCI_OK)
                 dci_kv_destroy(kv);
         else

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* One batch of rows: copied, checked and projected, into slots that no search looks at yet. */
+#include "core/internal.h"
+
+#include <string.h>
+
+#include "index/batch.h"
+#include "index/pdci/project.h"
+
+#define TASK_BYTES ((size_t)128 << 10)
+
+int64_t dci_batch_id(const dci_batch *b, size_t i)
+{
+        return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
+}
+
+static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
+{
+        dci_index *index = b->index;
+        const dci_kernels *kernels = index->context->kernels;
+        const dci_dtype add = index->config.add_dtype, stored = index->config.dtype;
+        const unsigned char *row = b->rows + i * b->ld_bytes;
+        size_t offset;
+        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
+        const void *checked = row;
+        if (b->target->borrowed) {
+                ((const void **)chunk->rows)[offset] = row;
+        } else {
+                unsigned char *target = (unsigned char *)chunk->rows + offset * b->target->row_bytes;
+                if (add == stored) {
+                        memcpy(target, row, b->target->row_bytes);
+                } else {
+                        kernels->to_f32[add - 1](row, index->config.dim, scratch);
+                        kernels->narrow[stored - 1](scratch, index->config.dim, target);
+                }
+                checked = target;
+        }
+        chunk->ids[offset] = dci_batch_id(b, i);
+        return dci_check_row(index, stored, checked, "row", i, chunk->norms == NULL ? NULL : &chunk->norms[offset]);
+}
+
+static void place_task(void *arg, size_t task, size_t worker)
+{
+        dci_batch *b = arg;
+        float *scratch = b->scratch == NULL ? NULL : b->scratch + worker * b->index->config.dim;
+        size_t end = (task + 1) * b->rows_per_task < b->n ? (task + 1) * b->rows_per_task : b->n;
+        for (size_t i = task * b->rows_per_task; i < end; i++) {
+                if (place_row(b, i, scratch) == DCI_OK)
+                        continue;
+                size_t lowest = atomic_load(&b->bad_task);
+                while (task < lowest && !atomic_compare_exchange_weak(&b->bad_task, &lowest, task))
+                        continue;
+                return;
+        }
+        if (b->target->n_simple > 0)
+                dci_project_rows(b->index, b->target, b->first + task * b->rows_per_task,
+                                 end - task * b->rows_per_task);
+}
+
+/* Copies and checks all rows, in one region. */
+dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
+{
+        dci_index *index = b->index;
+        size_t input_bytes = index->config.dim * dci_dtype_size(index->config.add_dtype);
+        b->rows_per_task = TASK_BYTES / input_bytes + 1;
+        size_t n_tasks = (b->n + b->rows_per_task - 1) / b->rows_per_task;
+        size_t n_workers =
+                dci_workers_for(index->context, n_tasks, b->n * index->config.dim * (1 + b->target->n_simple));
+        if (index->config.add_dtype != index->config.dtype) {
+                b->scratch = dci_alloc(index->context, n_workers * index->config.dim, sizeof *b->scratch);
+                if (b->scratch == NULL)
+                        return DCI_ERR_MEMORY;
+        }
+        atomic_init(&b->bad_task, SIZE_MAX);
+        dci_region region = {index->context, n_tasks, n_workers, place_task, b, progress, b->n, index};
+        dci_status status = dci_parallel(&region);
+        size_t bad = atomic_load(&b->bad_task);
+        if (status == DCI_OK && bad != SIZE_MAX) {
+                /* Found on any thread; its sentence belongs to this one. */
+                for (size_t i = bad * b->rows_per_task; status == DCI_OK; i++)
+                        status = place_row(b, i, b->scratch);
+        }
+        dci_free(index->context, b->scratch, n_workers * index->config.dim, sizeof *b->scratch);
+        return status;
+}
+
+/* One more than the largest id ever used, this batch included. */
+int64_t dci_batch_end(const dci_batch *b)
+{
+        int64_t end = b->index->next_id;
+        if (b->ids == NULL)
+                return b->first_id + (int64_t)b->n;
+        for (size_t i = 0; i < b->n; i++)
+                end = b->ids[i] >= end ? b->ids[i] + 1 : end;
+        return end;
+}
+
+/* Squared norm of the longest row so far, the batch included: c^2 stands for those before. */
+float dci_batch_longest(const dci_batch *b)
+{
+        float longest = atomic_load(&b->index->c_squared);
+        for (size_t i = 0; i < b->n; i++) {
+                size_t offset;
+                const dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
+                longest = chunk->norms[offset] > longest ? chunk->norms[offset] : longest;
+        }
+        return longest;
+}

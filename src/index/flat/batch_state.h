@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* State of a batch search: what is shared, and what each worker holds. */
+#ifndef DCI_INDEX_FLAT_BATCH_STATE_H
+#define DCI_INDEX_FLAT_BATCH_STATE_H
+
+#include "index/flat/flat.h"
+
+#define DCI_BATCH_ROWS 128 /* of a tile */
+#define DCI_BATCH_COLUMNS                                                                                              \
+        32 /* queries multiplied at a time (two masks of 16): their products stay in the first-level cache */
+
+/* Rows that may still be among the k best of one query. */
+typedef struct batch_list {
+        size_t n;
+        float limit; /* the k-th best goodness is at least this */
+        float *value, *error;
+        int32_t *slot;
+} batch_list;
+
+/* Rows in the form that the products need. */
+typedef struct batch_rows {
+        size_t n;
+        uint16_t *bf16; /* AMX: a multiple of 32 rows, zero padded */
+        float *f32;     /* without AMX */
+        float *offset;  /* L2: half the squared norm, which a row's products fall short by; else 0 */
+        int32_t *slots;
+        float longest, lost; /* length of the longest row; largest length that rounding took away */
+} batch_rows;
+
+typedef struct batch_worker {
+        void *memory;
+        size_t n_bytes;
+        /* the tile */
+        batch_rows tile;
+        float *row, *products;
+        uint16_t *hits;
+        /* the block of queries */
+        uint16_t *queries_bf16;
+        float *queries_f32; /* COSINE without AMX: unit queries */
+        float *norm2, *length, *lost, *threshold, *error;
+        batch_list *lists;
+        /* see flat/batch_sample.c */
+        batch_rows sample;
+        float *sample_products, *guess;
+        /* cutting and settling */
+        float *floats, *kept;
+        int32_t *order;
+        uint64_t *keys;  /* 2 x capacity */
+        void *topk;      /* memory for one selection: a query whose guess failed */
+        uint64_t scored; /* canonical scores computed */
+} batch_worker;
+
+typedef struct batch {
+        const dci_flat *flat;
+        const dci_amx_kernels *amx; /* NULL: other kernels multiply */
+        size_t k, capacity;         /* capacity of a list */
+        size_t block, dim_padded;
+        size_t n_sample, sample_rank; /* 0: no guesses */
+        size_t n_workers;
+        batch_worker *workers;
+        int64_t *out_ids;
+        float *out_scores;
+} batch;
+
+dci_status dci_batch_workers_create(batch *b, size_t n_workers);
+void dci_batch_workers_destroy(batch *b);
+
+#endif

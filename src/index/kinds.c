@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The kinds of indexes, a row each. */
+#include "core/internal.h"
+
+#include "index/insert.h"
+#include "index/kinds.h"
+#include "index/mdci/mdci.h"
+#include "index/mdci/search.h"
+#include "index/pdci/search.h"
+#include "index/remove.h"
+
+static const dci_kind kinds[] = {
+        [DCI_KIND_FLAT] = {.add = dci_rows_add, .remove = dci_rows_remove},
+        [DCI_KIND_PDCI] = {.add = dci_rows_add,
+                           .remove = dci_rows_remove,
+                           .effort = dci_pdci_budget,
+                           .begin = dci_pdci_begin,
+                           .end = dci_pdci_end},
+        [DCI_KIND_MDCI] = {.create = dci_mdci_create,
+                           .destroy = dci_mdci_destroy,
+                           .add = dci_mdci_add,
+                           .remove = dci_mdci_remove,
+                           .effort = dci_mdci_effort,
+                           .begin = dci_mdci_begin,
+                           .end = dci_mdci_end,
+                           .unites = true},
+};
+
+const dci_kind *dci_kind_of(dci_index_kind kind)
+{
+        return &kinds[kind];
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * A change of the tree. It is planned while searches go on, memory is reserved, and then it is carried out with the index held exclusively,
+ * when nothing can fail any more.
+ */
+#ifndef DCI_INDEX_TREE_PLAN_H
+#define DCI_INDEX_TREE_PLAN_H
+
+#include "index/rows.h"
+#include "index/tree/edit.h"
+
+typedef struct dci_tree_move {
+        int64_t id;   /* of a row; above the lowest level the number of a node of the level below */
+        float gain;   /* by how much the new node is nearer */
+        int32_t node; /* where it goes */
+        uint32_t level;
+} dci_tree_move;
+
+typedef struct dci_tree_plan {
+        dci_tree *tree;
+        dci_rows *rows;
+        dci_level grown[DCI_MAX_LEVELS];  /* capacity 0: the level has room */
+        size_t n_nodes[DCI_MAX_LEVELS];   /* present and new ones: the length of the three */
+        uint32_t *coming[DCI_MAX_LEVELS]; /* by node: rows, or nodes of the level below, that come */
+        uint8_t *dirty[DCI_MAX_LEVELS];   /* by node: something came or went */
+        uint8_t *gone[DCI_MAX_LEVELS];    /* by node, removal: it goes */
+        dci_tree_move *moves;
+        size_t n_moves, moves_capacity;
+        float *scratch; /* dim + 1 */
+
+        /* An insertion */
+        const dci_tree_source *source;
+        float *points;     /* by new row: dim + 1 */
+        uint8_t *promoted; /* by new row: levels that it becomes a node of */
+        int32_t *nodes;    /* by new row: where it goes; new nodes count on, in the order of the rows */
+        int32_t *parents;  /* by new row and level: the node above of the node that it becomes */
+
+        /* A removal */
+        size_t n_leaving;
+        const int64_t *leaving; /* ids */
+} dci_tree_plan;
+
+bool dci_tree_plan_move(dci_tree_plan *plan, dci_tree_move move);
+/* What goes to several places goes where it gains most. */
+void dci_tree_plan_settle(dci_tree_plan *plan);
+/* Room for all that comes. Beside readers: arrays of nodes, rows. Then without: lists of pages and nodes. Nothing is lost if
+ * memory is short. */
+dci_status dci_tree_plan_reserve(dci_tree_plan *plan, dci_retired **retired);
+dci_status dci_tree_plan_adopt(dci_tree_plan *plan);
+void dci_tree_plan_carry_out(dci_tree_plan *plan, const dci_tree_store *store);
+void dci_tree_plan_free(dci_tree_plan *plan);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Blocks of rows, with counted references: forks share blocks and copy one before they write to it. Pieces of several blocks are allocated
+ * together and stay until dci_kv_pool_destroy; released blocks return to a free list. With a layout, rows are in the caller's arrays, and
+ * with DCI_KV_BLOCKS_BY_CALLER the caller also says which sequence has which block.
+ */
+#ifndef DCI_KV_POOL_H
+#define DCI_KV_POOL_H
+
+#include "kv/kv_internal.h"
+
+dci_status dci_kv_pool_init(dci_kv *kv);
+void dci_kv_pool_destroy(dci_kv *kv);
+
+/* Blocks in n_pieces pieces. The last piece may have memory for more than max_blocks, which has no numbers. */
+size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces);
+/* Makes n blocks free. For many, the lowest numbers come first, so that neighbours are taken where there are some. */
+dci_status dci_kv_pool_ready(dci_kv *kv, size_t n);
+/* The bytes that this would allocate. */
+size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n);
+/* Takes a free block; dci_kv_pool_ready has made one. */
+int32_t dci_kv_pool_alloc(dci_kv *kv);
+void dci_kv_pool_retain(dci_kv *kv, int32_t block);
+void dci_kv_pool_release(dci_kv *kv, int32_t block);
+
+/* Rows of one block and head: slot s is at keys + s * key_step, in bytes. */
+typedef struct dci_kv_page {
+        unsigned char *keys, *values;
+        size_t key_step, value_step;
+} dci_kv_page;
+dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t head);
+/* Copies the first slots of a block to another, in all layers. */
+void dci_kv_copy_rows(const dci_kv *kv, int32_t from, int32_t to, size_t n_slots);
+
+#endif

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * State of a sequence: sequence.c allocates it, with all its layers and heads; step.c, prompt.c and maintain.c change it.
+ *
+ *      n            tokens appended; the first `sink` of them have no groups
+ *      n_grouped    candidates that have groups: [0, n_grouped)
+ *      prompt       OPEN until dci_kv_end_prompt, WAITING while a worker builds the prompt's groups, then DONE
+ *
+ * A step that was reserved is open until it ends or is aborted; layers then have between n and n + n_reserved tokens.
+ */
+#ifndef DCI_KV_STATE_H
+#define DCI_KV_STATE_H
+
+#include "kv/kv_internal.h"
+
+typedef struct dci_kv_chunk dci_kv_chunk;         /* chunk.h */
+typedef struct dci_kv_clusters dci_kv_clusters;   /* clusters.h */
+typedef struct dci_kv_transform dci_kv_transform; /* transform.h */
+typedef struct dci_kv_tree dci_kv_tree;           /* tree/tree.h */
+
+struct dci_kv_head {
+        dci_kv_transform *keys, *values; /* NULL where there are none */
+        int32_t *fixed;                  /* SELECT_OBSERVED: candidates, best first */
+        size_t n_fixed, fixed_capacity;
+        double sum_latest, sum_now; /* squared distortion: of the last whole span of tokens, and since */
+        uint32_t n_latest, n_now;
+        int32_t refits;
+        dci_kv_tree *tree;                            /* GROUP_TREE; NULL without candidates */
+        uint64_t n_plans, n_decisions, n_corrections; /* as in dci_kv_sequence_info */
+};
+
+enum { DCI_KV_PROMPT_OPEN, DCI_KV_PROMPT_WAITING, DCI_KV_PROMPT_DONE };
+
+/* What the plans of a layer keep for the next ones (stages/schedule.h). Allocated with the sequence; forks copy it. */
+typedef struct dci_kv_selection_cache {
+        bool listed;     /* there are lists, and `queries` are those of the last plan that could use them */
+        bool decides;    /* of the current call: new lists are chosen */
+        size_t n;        /* tokens at the plan that made the lists; 0: they have been truncated since */
+        size_t end;      /* candidates they were chosen from */
+        size_t since;    /* plans that used them */
+        float *queries;  /* [query head][dim_k], times the scale */
+        int32_t *lists;  /* [kv head][dci_kv_max_room]: candidates, best first */
+        int32_t *counts; /* by kv head */
+        float *ring; /* [kv head][config.ring][group][dim_k]: queries of the last plans, times the scale; NULL: none */
+        size_t n_pushed; /* plans that the ring has seen; the last one is at (n_pushed - 1) % config.ring */
+        size_t renewed;  /* REORDERED: n_pushed when the order was made */
+} dci_kv_selection_cache;
+
+struct dci_kv_layer {
+        size_t n;           /* tokens appended */
+        size_t n_grouped;   /* candidates with groups */
+        size_t n_elsewhere; /* kv->elsewhere: candidates that the other owner has, as it said last */
+        atomic_int prompt;  /* DCI_KV_PROMPT_*; n_grouped is valid once it is DONE */
+        bool prompt_now;    /* the prompt ended in the open step */
+        bool unformed;      /* kv->elsewhere: the prompt's clusters are still to be made */
+        bool uncoded;       /* kv->fits_only: the prompt's transforms are there, its codes are nowhere */
+        size_t n_missing;   /* kv->fits_only: the first n_missing candidates have no codes in chunks */
+        size_t n_prompt;
+        size_t n_static; /* REORDERED with a share of its own: static tokens */
+        dci_kv_chunk **chunks;
+        size_t n_chunks, chunk_capacity;
+        dci_kv_clusters **batches; /* ascending; those of a prompt in progress are not complete */
+        size_t n_batches, batch_capacity;
+        dci_kv_head *heads;
+        float *observed; /* until the prompt's work is done: [head][query][dim_k], times the scale */
+        size_t n_observed, observed_bytes;
+        size_t next_head, n_running;     /* of that work; under jobs_lock */
+        dci_kv_selection_cache *decided; /* NULL: every plan decides for itself */
+        int32_t *boundaries; /* BOUNDARY: positions of tokens whose queries differ from the last list's, ascending */
+        size_t n_boundaries, boundary_capacity;
+        dci_kv_layer *next_job;
+        dci_kv_sequence *sequence;
+        size_t number;
+};
+
+struct dci_kv_sequence {
+        int64_t id;
+        size_t n, n_reserved; /* tokens of whole steps; of the open one */
+        bool open;            /* a step */
+        bool resident;
+        bool leaves;    /* resident until the open step ends */
+        int32_t *table; /* blocks */
+        size_t n_table, table_capacity;
+        dci_kv_layer *layers;
+        unsigned char *decided; /* memory of the layers' dci_kv_selection_cache */
+        size_t mark;            /* kv->mark of the last call that named it */
+};
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * The host's pool of blocks as the device sees it. The host's hook locks and maps each piece that the pool allocates, and unlocks it
+ * when the object ends. Where layers attend to everything, the device gets a piece with the same blocks:
+ *
+ *      host piece:   [layer][block]          device piece: [dense layer][block]
+ *
+ * Each row has a table of its blocks, in locked memory and on the device. Pieces and tables only grow where queued work may read
+ * them: their new part is uploaded on the stream of the step that uses it.
+ */
+#ifndef DCI_OFFLOAD_POOL_H
+#define DCI_OFFLOAD_POOL_H
+
+#include "offload/state.h"
+
+struct dci_gpu_kv_pool {
+        unsigned char **pieces,
+                **dense_pieces; /* device addresses, in locked memory; and the device's copies of them */
+        unsigned char **device_pieces, **device_dense;
+        size_t n_pieces, n_uploaded, piece_capacity;
+        size_t n_bytes;                        /* of locked pieces */
+        size_t dense_bytes, dense_piece_bytes; /* of all device pieces; of one */
+        int32_t *tables, *device_tables;       /* [row][max_blocks] */
+};
+
+/* The hook of the host's cache. */
+dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv);
+/* Uploads the pointers of new pieces. */
+dci_status dci_gpu_kv_upload_pieces(dci_gpu_kv *kv, void *stream);
+/* Copies n blocks of the row's table, from number `first` on, from host memory to the dense layers' pieces. */
+dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
+/* The end of a run of blocks that follow each other in one piece: from number `first` of a table on, before `end`. */
+size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end);
+/* Uploads n entries of the row's table, from number `first` on. */
+dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
+unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block);
+
+/* Kernel arguments: memory of a layer, tables of all rows, sizes of lists. pieces and keys are NULL where a layer has none. */
+dci_gpu_pool dci_gpu_kv_host_pool(const dci_gpu_kv *kv, size_t layer);
+dci_gpu_pool dci_gpu_kv_dense_pool(const dci_gpu_kv *kv, size_t layer);
+dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer);
+dci_gpu_tables dci_gpu_kv_tables(const dci_gpu_kv *kv);
+dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
+
+#endif

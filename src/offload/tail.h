@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/*
+ * Tails of plans that the device makes. What is kept for a tail is in the chunks, after the summaries that are selected by:
+ *
+ *      LOWBIT  reads the scores, without those of selected tokens, and low-bit values
+ *      SUMS    reads pages' mean keys and values, and the rows of selected tokens once these are on the device
+ *
+ * Every call does nothing where the cache has another tail.
+ */
+#ifndef DCI_OFFLOAD_TAIL_H
+#define DCI_OFFLOAD_TAIL_H
+
+#include "offload/state.h"
+
+struct dci_gpu_kv_tail {
+        float *partial, *out, *lse; /* on the device, of the layer that was planned last */
+        int32_t *arrived;
+};
+
+/* Whether the device supports this tail, or a sentence that says why not. */
+dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens);
+/* Adds values to a kernel that encodes keys, and queues kernels for means: of a step, and of a prompt's end. */
+void dci_gpu_kv_encode_values(const dci_gpu_kv *kv, dci_gpu_encode_args *args);
+dci_status dci_gpu_kv_build_means(dci_gpu_kv *kv, const dci_gpu_encode_args *codes);
+void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
+                                     dci_gpu_encode_prompt_args *args);
+dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_prompt_args *codes);
+/* Floats of `partial`. */
+size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
+/* LOWBIT: after the selection, of the same sequences. SUMS: after the gathering, of all. */
+dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first);
+dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+
+#endif
