@@ -3,7 +3,7 @@
 /*
  * A decode loop on dci_gpu_kv: keys and values in host memory, attention on a device. Here the device is the CPU (DCI_GPU_HOST), so it
  * runs anywhere; on a GPU the arrays are the engine's device memory and the stream is a CUDA stream, and nothing else changes.
- * Outputs are held against a dci_kv that gets the same tokens. Exit code 1 if they differ. docs/kv-integration.md quotes the marked
+ * Outputs are held against a dci_kv that gets the same tokens. Exit code 1 if they differ. docs/gpu.md quotes the marked
  * parts. There is no model: keys, values and queries are random.
  */
 #include <dci/dci.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_model.h"
-#include "kv/kv_internal.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "simd/topk.h"
 #include "tests/mdci_fixture.h"
 
 enum { N = 1500, SIZE = 8, GROUPS = 3, Q = GROUPS * SIZE, DIM = TRACE_DIM };

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "index/tree/route.h"
 #include "tests/check_fixture.h"
 #include "tests/damage_fixture.h"
 

@@ -312,7 +312,7 @@ START_TEST(defaults_are_those_of_the_header)
 }
 END_TEST
 
-/* The table of systems, as docs/systems.md has it. */
+/* The table of systems, as docs/presets.md has it. */
 START_TEST(presets_are_rows_of_the_table_of_systems)
 {
         static const struct {

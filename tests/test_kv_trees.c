@@ -34,7 +34,7 @@ static void end(void)
 
 static const dci_kv_layer *layer_of(int64_t sequence, size_t layer)
 {
-        return kv_tree_layer(kv, sequence, layer);
+        return kv_layer_of(kv, sequence, layer);
 }
 
 static dci_kv_tree *tree_of(int64_t sequence, size_t layer, size_t head)

@@ -317,7 +317,7 @@ static void begin_again_at(dci_kv *kv, const work_data *own, int64_t sequence, i
         int64_t other = -1;
         dci_kv *fresh = NULL;
         alarm(100);
-        dci_kv_jobs_init(kv); /* the locks that the parent has */
+        dci_kv_jobs_init(kv, kv->prompt_work); /* the locks that the parent has */
         work_up_to(kv, &kv->sequences[0]->layers[0], place);
         OR_EXIT(say_all(kv, own, sequence, &hash, &codes) == DCI_OK, 1);
         OR_EXIT(dci_kv_create(kv->context, &own->config, &fresh) == DCI_OK, 2);

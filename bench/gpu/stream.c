@@ -20,7 +20,7 @@ enum { SINK = 16, WINDOW = 64, BEST = 176, KEPT = 512 }; /* of what steps share 
 #define SINK_KEY 4.0F
 #define SINK_QUERY 0.3F
 #define TURN 0.78539816F
-/* Queries; chosen so that steps share as much as those of recorded decodes (docs/gpu.md). */
+/* Queries; chosen so that steps share as much as those of recorded decodes (docs/measurements/gpu.md). */
 #define TARGET_STEPS 20 /* between two changes of what a head looks for, on average */
 #define QUERY_GAIN 1.2F
 #define QUERY_NOISE 0.72F

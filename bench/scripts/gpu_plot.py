@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Draw what the KV path of a token takes against the length: attention to everything, and presets that choose.
+"""Draw what the KV path of a token takes against the length: attention to all tokens, and presets that select.
 
-    python3 bench/scripts/gpu_plot.py decode.json [--peers peers.json] [--batch 1] [--out docs/gpu-decode.png]
+    python3 bench/scripts/gpu_plot.py decode.json [--peers peers.json] [--batch 1] [--arm sketch,quest]
+                                      [--out docs/gpu-decode.png]
 
-Reports are those of dci-bench gpu --part decode --json, and of bench/scripts/gpu_peers.py --json, whose decode they may hold. Needs
+Reports are those of dci-bench gpu --part decode --json, and of bench/scripts/gpu_peers.py --json, which may hold one. Needs
 matplotlib.
 """
 import argparse
@@ -22,7 +23,7 @@ try:
 except ImportError as error:
     sys.exit(f"gpu_plot.py: matplotlib cannot be imported: {error}")
 
-STYLES = {"full": ("black", "o"), "sketch": ("tab:blue", "o"), "sketch+lowbit": ("tab:cyan", "s"),
+STYLES = {None: ("black", "."), "full": ("black", "o"), "sketch": ("tab:blue", "o"), "sketch+lowbit": ("tab:cyan", "s"),
           "quest": ("tab:orange", "o"), "pagemean": ("tab:red", "s"), "arkvale": ("tab:brown", "^"),
           "clusterkv": ("tab:green", "o"), "icecache": ("tab:purple", "o")}
 
@@ -31,26 +32,40 @@ def lengths(tokens, _):
     return f"{tokens / 1024:.0f} k" if tokens < 1 << 20 else f"{tokens / (1 << 20):.0f} M"
 
 
-def series(decoded, batch):
+def series(decoded, batch, arms):
     """(label, tokens, milliseconds, preset or None) of each line."""
     layers = decoded.rows[0]["model_layers"]
     points = [(tokens, us * layers / 1e3) for (n, tokens), (us, _) in sorted(decoded.sdpa.items()) if n == batch]
     if points:
-        yield "attention to everything, PyTorch's best", *zip(*points, strict=True), None
+        yield "all tokens, PyTorch's best", *zip(*points, strict=True), None
     for (arm, _, planner), by_shape in decoded.arms().items():
         points = [(tokens, row["us_model"] / 1e3) for (n, tokens), row in sorted(by_shape.items()) if n == batch]
-        if points:
-            label = {"none": "attention to everything, dci", "host": f"{arm}, planned by the host"}.get(planner, arm)
+        if points and (not arms or arm in arms):
+            label = {"none": "all tokens, dci", "host": f"{arm}, planned by the host"}.get(planner, arm)
             yield label, *zip(*points, strict=True), arm
 
 
-def draw(decoded, batch, path, device):
+def name_ends(axes, ends):
+    """Names each line at its last point, apart where lines end at the same length. ends: (x, y, name, colour)."""
+    figure = axes.figure
+    figure.canvas.draw()  # from here on the transform to pixels is known
+    apart, last = 13 * figure.dpi / 72, {}
+    for x, y, name, colour in sorted(ends):
+        at = axes.transData.transform((x, y))
+        place = max(at[1], last.get(x, -apart) + apart)
+        last[x] = place
+        axes.annotate(name, (x, y), xytext=(7, (place - at[1]) * 72 / figure.dpi), textcoords="offset points", va="center",
+                      fontsize=9, color=colour, annotation_clip=False)
+
+
+def draw(decoded, batch, path, device, arms=()):
     figure, axes = plt.subplots(figsize=(7, 4.4), constrained_layout=True)
-    ticks = set()
-    for label, tokens, times, arm in series(decoded, batch):
+    ticks, ends = set(), []
+    for label, tokens, times, arm in series(decoded, batch, arms):
         colour, marker = STYLES.get(arm, ("grey", "."))
         dashed = "--" if "host" in label or arm is None else "-"
-        axes.plot(tokens, times, dashed, color=colour, marker=marker, markersize=4, label=label)
+        axes.plot(tokens, times, dashed, color=colour, marker=marker, markersize=4)
+        ends.append((tokens[-1], times[-1], label, colour))
         ticks.update(tokens)
     if not ticks:
         sys.exit(f"gpu_plot.py: the report has nothing at batch {batch}")
@@ -60,12 +75,16 @@ def draw(decoded, batch, path, device):
     axes.set_xticks(sorted(ticks))
     axes.xaxis.set_major_formatter(mpl.ticker.FuncFormatter(lengths))
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
+    axes.yaxis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
     axes.yaxis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_xlabel("tokens of the prompt")
-    axes.set_ylabel(f"ms of a token, {row['model_layers']} layers")
-    axes.set_title(f"KV path of a decode step, batch {batch}, budget {row['budget']}; {device}", fontsize=9)
+    axes.set_ylabel(f"ms per token, {row['model_layers']} layers")
+    axes.set_xlim(right=max(ticks) * 7)  # room for names
+    axes.set_title(f"KV path of a token, batch {batch}, budget {row['budget']}; {device}", fontsize=9)
     axes.grid(which="major", alpha=0.3)
-    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    name_ends(axes, ends)
     figure.savefig(path, dpi=160)
 
 
@@ -74,6 +93,7 @@ def main():
     parser.add_argument("report", help="of dci-bench gpu --part decode, or of bench/scripts/gpu_peers.py --decode")
     parser.add_argument("--peers", help="of bench/scripts/gpu_peers.py")
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--arm", type=lambda text: text.split(","), default=[], help="presets to draw (default: all)")
     parser.add_argument("--out", default="docs/gpu-decode.png")
     args = parser.parse_args()
     with open(args.report) as file:
@@ -86,7 +106,7 @@ def main():
     rows = [row for row in report["rows"] if row["part"] == "decode"]
     if not rows:
         sys.exit(f"gpu_plot.py: {args.report} has no rows of the part decode")
-    draw(Decode(rows, beside), args.batch, args.out, report["device"]["name"])
+    draw(Decode(rows, beside), args.batch, args.out, report["device"]["name"], args.arm)
 
 
 if __name__ == "__main__":

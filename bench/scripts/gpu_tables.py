@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Print the tables of docs/gpu.md and bench/gpu/gpu-notes.md from reports of dci-bench gpu --json and bench/scripts/gpu_peers.py --json.
+"""Print the tables of docs/measurements/gpu.md and bench/gpu/gpu-notes.md from reports of dci-bench gpu --json and bench/scripts/gpu_peers.py --json.
 
     python3 bench/scripts/gpu_tables.py gpu.json [--peers peers.json] [--prefill prefill.json] [--part gather,dense]
-        [--into docs/gpu.md]
+        [--into docs/measurements/gpu.md]
 
 --into puts each table between the lines <!-- table NAME --> and <!-- end of table --> of a document, where it has them.
 A peers.json that was made with --decode brings the rows of that part with it; attention to everything is then the best of

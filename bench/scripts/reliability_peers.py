@@ -4,7 +4,7 @@
 """What libraries for nearest neighbours do with damaged files, adds beside searches, NaN and removed rows.
 
     python3 bench/scripts/reliability_peers.py --rows keys.npy --mutations 2000 --json reliability.json \\
-        --into docs/reliability.md
+        --into docs/measurements/reliability.md
 
 Every trial runs in a process of its own (forked, limited in time and memory), so that a crash is a figure and not the
 end. Rows are real ones: a trace's keys. Libraries that are not installed are left out, and the table says so.

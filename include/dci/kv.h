@@ -51,7 +51,7 @@
 extern "C" {
 #endif
 
-/** Systems: named rows of the five choices below (docs/systems.md). */
+/** Systems: named rows of the five choices below (docs/presets.md). */
 enum {
         DCI_KV_FULL = 1,           /**< attends to everything */
         DCI_KV_TOPK = 2,           /**< the best tokens by exact keys: what a choice can reach */
@@ -301,7 +301,7 @@ typedef struct dci_kv_config {
                         DCI_KV_PRESET: what the groups need, 64 with GROUP_REORDERED, else 0. ring * n_query_heads * dim_k floats per layer
                         and sequence */
 
-        /* GROUP_TREE (IceCache; docs/systems.md says what the published effort settings become) */
+        /* GROUP_TREE (IceCache; docs/presets.md says what the published effort settings become) */
         double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
         size_t tree_field_of_view; /**< nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there
                                         are, or more: every key is looked at, and the best pages are exact */

@@ -129,7 +129,7 @@ typedef struct dci_gpu_kv_config {
         int32_t out_dtype; /**< of attention's output: DCI_F32 (default), DCI_F16, DCI_BF16 */
         size_t piece_bytes; /**< host memory is locked in pieces of at least so many bytes, and a piece is divided among the layers. 0 (default):
                                  8 MiB for each layer, at least 64 MiB; at most what all sequences may need, and a quarter of the dci_kv's max_bytes. Devices
-                                 find addresses faster where a layer's rows lie in long stretches (docs/gpu.md): small pieces make the fetching of rows
+                                 find addresses faster where a layer's rows lie in long stretches (docs/gpu-internals.md): small pieces make the fetching of rows
                                  slower, 32 MiB for each layer are another 5 % faster */
         size_t max_device_bytes; /**< 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
         int32_t planner;  /**< DCI_GPU_PLAN_*; default AUTO */

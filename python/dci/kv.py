@@ -44,7 +44,7 @@ class KVCache(KVBase):
             kv.maintain()
 
     Sequences are numbers. Calls take one of them or an array (n_sequences,), whose order is that of the rows. Keys are as
-    attention sees them, after rotary embedding. include/dci/kv.h explains the words, docs/systems.md the presets.
+    attention sees them, after rotary embedding. include/dci/kv.h explains the words, docs/presets.md the presets.
 
     n_layers, n_query_heads, n_kv_heads, dim_k
                 of the model; n_kv_heads divides n_query_heads. dim_v: None: dim_k.

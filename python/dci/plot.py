@@ -29,19 +29,20 @@ __all__ = ["draw", "main", "read", "save"]
 
 
 def draw(what: str, reports: Sequence[Report], *, budget: int | None = None, recall: float = 0.95,
-         queries: int | None = None, traces: Sequence[str] = (), value_bits: int = 2) -> Any:  # fmt: skip
+         queries: int | None = None, traces: Sequence[str] = (), value_bits: int = 2,
+         presets: Sequence[str] = ()) -> Any:  # fmt: skip
     """A picture as a matplotlib Figure.
 
     what     one of the names that `python -m dci.plot --help` lists
     reports  what read(path) gave, of one kind or several; those that the picture is not for are left out
     budget   of pictures at one budget; None: the one nearest to 256
     recall, queries   of "total": the least recall, and how many queries (None: as many as a round had)
-    traces   names of those to draw; none: all
+    traces, presets   names of those to draw; none: all
     value_bits        of low-bit tails
 
     Raises InvalidError if the reports hold nothing for the picture, with what they do hold.
     """
-    options = Options(budget, recall, queries, tuple(traces), value_bits)
+    options = Options(budget, recall, queries, tuple(traces), value_bits, tuple(presets))
     pictures.chosen([what], list(reports))
     with style.canvas():
         figure = pictures.drawn(what, list(reports), options)
@@ -87,6 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recall", type=float, default=0.95, help="that 'total' asks for (default 0.95)")
     parser.add_argument("--queries", type=int, help="of 'total' (default: as many as a round had, or 1,000)")
     parser.add_argument("--trace", action="append", default=[], help="only this one; may be repeated")
+    parser.add_argument("--preset", action="append", default=[], help="only this one; may be repeated")
     parser.add_argument("--value-bits", type=int, default=2, help="of low-bit tails (default 2)")
 
 
@@ -96,7 +98,7 @@ def options_of(args: argparse.Namespace) -> Options:
         raise InvalidError(f"--recall is {args.recall:g}, wanted more than 0 and at most 1")
     if args.queries is not None and args.queries < 1:
         raise InvalidError(f"--queries is {args.queries}, wanted 1 or more")
-    return Options(args.budget, args.recall, args.queries, tuple(args.trace), args.value_bits)
+    return Options(args.budget, args.recall, args.queries, tuple(args.trace), args.value_bits, tuple(args.preset))
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -144,7 +144,7 @@ def enable(
     """Lets a transformers model decode through dci, until `disable`: with generate(), and with forwards that use a cache.
 
     model       a causal language model, or a PEFT model around one; what it cannot be is refused before anything changes
-    preset      "sketch", "sketch+lowbit", "full", or another of dci.KVCache's (docs/systems.md)
+    preset      "sketch", "sketch+lowbit", "full", or another of dci.KVCache's (docs/presets.md)
     budget      most tokens that a kv head attends to in a step
     observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
     dtype       how keys and values are stored: "float32", "float16" or "bfloat16"; None: as the model computes them

@@ -104,6 +104,8 @@ def lookup():
 def rounds():
     return [{"dci flat f32 / one": [1000 + d, 1.0, 0.001, 2000], "dci mdci f16 view 8 / one": [9000 + d, 0.96, 0.01, 2000],
              "dci mdci f16 view 32 / one": [5000 + d, 0.99, 0.01, 2000], "faiss-flat / batch": [3000 - d, 1.0, 0.002, None],
+             "dci flat f32 / batch": [8000 - d, 1.0, 0.001, 2000], "faiss-flat / one": [800, 1.0, 0.002, None],
+             "sq SQ8 k_factor 2 / one": [700, 1.0, 0.002, None], "sq SQ8 k_factor 4 / one": [500, 1.0, 0.002, None],
              "ivf IVF599 nprobe 64 / one": [4000, 0.97, 0.9, None]} for d in (0, 50, -70)]  # fmt: skip
 
 

@@ -116,10 +116,15 @@ def test_total_is_build_and_queries_of_the_cheapest_arm_that_reaches_the_recall(
         drawn(tmp_path, "total", "peers", recall=1.1)
 
 
-def test_exact_leaves_out_what_is_not(tmp_path):
-    (axes,) = drawn(tmp_path, "exact", "rounds").axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["dci flat f32, one", "faiss-flat, batch"]
-    assert bars(axes) == {"dci": [1000], "others": [3000]}  # medians
+def test_exact_has_a_panel_for_each_way_to_ask_and_leaves_out_what_is_not(tmp_path):
+    one, many = drawn(tmp_path, "exact", "rounds").axes
+    # The fastest exact effort of each index, the slowest index first; bars are medians and begin at 0.
+    assert [label.get_text() for label in one.get_yticklabels()] == ["sq SQ8 k_factor 2", "faiss-flat", "dci flat f32"]
+    assert bars(one) == {"dci": [1000], "others": [700, 800]}
+    assert [label.get_text() for label in many.get_yticklabels()] == ["faiss-flat", "dci flat f32"]
+    assert bars(many) == {"dci": [8000], "others": [3000]}
+    for axes in (one, many):
+        assert axes.get_xscale() == "linear" and axes.get_xlim()[0] == 0
 
 
 def test_share_and_error_against_budget_bytes_moved_and_bytes_resident(tmp_path):
@@ -139,6 +144,26 @@ def test_share_and_error_against_budget_bytes_moved_and_bytes_resident(tmp_path)
     assert [x for x, _ in lines(error)["sketch"]] == [16, 32]
     assert "full" not in lines(error)  # errs by rounding alone
     assert len(drawn(tmp_path, "budget", "kv", traces=["a/layer2"]).axes) == 2
+
+
+def test_few_lines_are_named_where_they_are_drawn(tmp_path):
+    figure = drawn(tmp_path, "resident", "kv", presets=["topk", "quest", "sketch", "sketch+lowbit"])
+    assert not figure.legends
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        colours = {one.get_label(): one.get_color() for one in axes.get_lines()}
+        names = [text for text in axes.texts if text.get_text() in colours]
+        assert [text.get_text() for text in names] == list(colours)
+        boxes = [text.get_window_extent() for text in names]
+        for text, box in zip(names, boxes):
+            assert text.get_color() == colours[text.get_text()]
+            assert sum(box.overlaps(other) for other in boxes) == 1  # itself
+            assert box.x1 <= figure.bbox.x1
+        assert {text.get_text() for text in axes.texts if text not in names} == {"2", "4"}  # bits, in markers
+    with pytest.raises(dci.InvalidError, match="no rows of the preset 'arkvale'; there are topk, quest, a later one"):
+        drawn(tmp_path, "resident", "kv", presets=["arkvale"])
+    many = [plot_data.kv_row("t", f"preset {i}", 256, 0.1) for i in range(12)]
+    assert plot.draw("resident", [with_rows(tmp_path, "many", many)]).legends
 
 
 def with_rows(folder, name, rows):
@@ -184,7 +209,7 @@ def test_a_language_model_is_held_against_its_own_cache(tmp_path):
 def test_titles_name_files_and_are_taken_as_they_are(tmp_path):
     (path,) = plot_data.written(tmp_path, "rounds")
     figure = plot.draw("exact", [plot.read(path, r"Keys of $10^3, $\frac{")])
-    assert figure.axes[0].get_title(loc="left") == r"Keys of $10^3, $\frac{"
+    assert figure.axes[0].get_title(loc="left").splitlines()[0] == r"Keys of $10^3, $\frac{"
     plot.save(figure, str(tmp_path / "x.svg"))
 
 

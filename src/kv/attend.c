@@ -35,7 +35,7 @@ static dci_kv_running begin(const dci_kv *kv, size_t worker)
         return r;
 }
 
-/* A new maximum makes smaller what was summed before. */
+/* Rescales what was summed before if there is a new maximum. */
 static void soften(dci_kv_running *r, size_t q, size_t n)
 {
         const dci_kernels *kernels = r->kv->context->kernels;
@@ -80,7 +80,7 @@ static void attend_range(dci_kv_running *r, const dci_kv_layer *layer, size_t he
         }
 }
 
-/* Rows that lie apart are asked for all at once: no prefetcher knows them. */
+/* Prefetches a row: rows are scattered, which no hardware prefetcher foresees. */
 DCI_INLINE void fetch(const void *row, size_t n_bytes)
 {
         for (size_t i = 0; i < n_bytes; i += DCI_CACHE_LINE)
@@ -147,7 +147,7 @@ static void attend_task(void *arg, size_t task, size_t worker)
         }
 }
 
-/* That a plan speaks of what is there: it lies in the caller's memory, and tokens may have gone since. */
+/* Refuses a plan that does not fit the sequences: it is in the caller's memory, and tokens may have been truncated since. */
 static dci_status check_lists(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                               const dci_kv_plan *plan)
 {

@@ -88,7 +88,7 @@ dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first
         return dci_kv_clusters_alloc(kv, first, n, room, out);
 }
 
-/* A batch's keys or values, one behind the other. The tables that say where they lie may grow meanwhile. */
+/* Copies a batch's keys or values to contiguous memory. Tables of blocks may grow meanwhile, hence the lock. */
 static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head, bool of_values,
                    unsigned char *out)
 {
@@ -105,7 +105,7 @@ static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters 
         }
 }
 
-/* Of each group one row, of its keys or its values. */
+/* Writes one row per cluster: its summary, or the mean of its keys or values. */
 static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const listing *l, size_t dim,
                      bool of_summary, unsigned char *out, size_t row_bytes)
 {
@@ -123,7 +123,7 @@ static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head
         }
 }
 
-/* The keys lie in the scratch. */
+/* Expects the keys in the scratch. */
 static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const listing *l)
 {
         put_rows(kv, batch, head, l, kv->dim_k, true, dci_kv_cluster_rows(kv, batch, head),

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Groups that are not by position, in batches: the groups of consecutive candidates, found once. Later candidates get batches of their
- * own, so old groups never change, and forks share them. A batch's memory is taken whole before the work begins; heads are worked on
- * side by side, each in its own part.
+ * Batches of clusters: memory, the parts of each head, and looking up groups. A batch's memory is allocated whole, with a part for each
+ * head, so that heads can be worked on in parallel.
  */
 #include "core/internal.h"
 

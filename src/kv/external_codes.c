@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Learned codes of a prompt that someone else makes and keeps, in frames that were fitted here (kv->fits_only). Their rows are here, so that
- * codes which are asked for all the same, when a chunk is to be written to or another frame changes, are made then: the same bits.
+ * Learned codes of a prompt that another owner makes and keeps, with transforms that were fitted here (kv->fits_only). The rows are here, so
+ * codes that are needed all the same, to write to a chunk or to change a transform, are made then: the same bits.
  */
 #include "core/internal.h"
 

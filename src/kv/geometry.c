@@ -37,7 +37,7 @@ size_t dci_kv_prompt_candidates(const dci_kv *kv, size_t n_prompt)
 {
         if (kv->config.frozen_prompt)
                 return n_prompt > kv->config.sink ? n_prompt - kv->config.sink : 0;
-        /* Nothing that is made once can see what comes later, so all but the window is looked at. */
+        /* A selection that is made once sees nothing that comes later, so it takes all but the window. */
         if (kv->config.select == DCI_KV_SELECT_OBSERVED) {
                 const size_t kept = kv->config.sink + kv->config.window;
                 return n_prompt > kept ? n_prompt - kept : 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Between steps: groups of tokens that left the window, and codes made anew where keys no longer are what their transform was made for.
- * Memory comes first, for all of the call; then heads are worked on side by side; then the result is published.
+ * Between steps: builds groups of tokens that left the window, and refits transforms where keys have drifted. All memory comes first; then
+ * heads are worked on in parallel; then the result is published.
  */
 #include "core/internal.h"
 
@@ -34,8 +34,8 @@ typedef struct maintaining {
         size_t n_dues;
 } maintaining;
 
-/* Where the next batch of a layer begins that has n_grouped: behind the others, or where the last ones begin that were made early and are
- * fewer than cluster_every tokens together. The first batch, the prompt's, stays. */
+/* Where the next batch of a layer with n_grouped candidates begins: after the others, or where the last early ones begin that have fewer than
+ * cluster_every tokens together. The first batch, the prompt's, stays. */
 static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped)
 {
         size_t b = layer->n_batches;
@@ -46,10 +46,10 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
         return b < layer->n_batches ? layer->batches[b]->first : n_grouped;
 }
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt that was not looked at when it ended
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not built when it ended
  * (kv->elsewhere) comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
  * are the same however often this is called; early, of those that there are if recent tokens would take more than half of the budget all
- * the same. Early ones are too few to be good clusters (of one token each, in the end), so that they are made anew together once
+ * the same. Early ones are too few to be good clusters (of one token each, in the end), so they are clustered again together once
  * cluster_every tokens are there. */
 static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped, bool early)
 {
@@ -143,7 +143,7 @@ static dci_status take_all(dci_kv *kv, const maintaining *m)
         return DCI_OK;
 }
 
-/* What was formed is there from now on. */
+/* Makes what was built visible. */
 static void publish(dci_kv *kv, const maintaining *m)
 {
         for (size_t i = 0; i < m->n_dues; i++) {
@@ -200,7 +200,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         return status;
 }
 
-/* --- codes made anew -------------------------------------------------------------------------------------------------- */
+/* --- refitted codes --------------------------------------------------------------------------------------------------- */
 
 double dci_kv_drift(const dci_kv_head *head)
 {
@@ -226,7 +226,7 @@ static void refit_task(void *arg, size_t task, size_t worker)
         r->layer->heads[head].refits++;
 }
 
-/* A frame of the same kind, which knows the queries of the old one. */
+/* Gives the head an empty transform of the same kind, with the old one's moments of queries. */
 static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
 {
         dci_kv_transform *frame, *old = head->keys;
@@ -241,8 +241,7 @@ static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
         return DCI_OK;
 }
 
-/* A frame that was taken and could not be used is made anew at the next call: its codes are the old frame's, so heads change frames
- * only once all memory is there. */
+/* Heads change transforms only once all memory is there: until then their codes are those of the old one. */
 static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
 {
         refitting r = {.kv = kv, .layer = layer};
@@ -277,7 +276,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
-/* --- listed groups of one who plans elsewhere ---------------------------------------------------------------------------- */
+/* --- clusters for an owner that plans elsewhere ---------------------------------------------------------------------------- */
 
 static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
 {

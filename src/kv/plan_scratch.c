@@ -87,7 +87,7 @@ static size_t area_bytes(const dci_kv *kv, size_t n_tokens)
         return larger(place_query(kv, n_tokens, &ask, &queries, NULL), place_running(kv, &r, NULL));
 }
 
-/* Tokens that scratch is made for: it grows by half, so that it is seldom made anew. */
+/* Tokens that scratch is made for: it grows by half, so that it is seldom allocated again. */
 static size_t plan_tokens(const dci_kv *kv, size_t n_tokens)
 {
         return larger(n_tokens, n_tokens > kv->plan_tokens ? kv->plan_tokens + kv->plan_tokens / 2 : kv->plan_tokens);

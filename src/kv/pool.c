@@ -5,8 +5,7 @@
  *
  *      piece: [layer][block][head][K: slot][dim_k], [V: slot][dim_v]
  *
- * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once. Pieces stay until the end;
- * blocks go back to the free list.
+ * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once.
  */
 #include "core/internal.h"
 
@@ -147,8 +146,8 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
                dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
 }
 
-/* Low numbers come first again, so that a prompt gets neighbours, however blocks came back: what copies blocks to or from another memory
- * takes those side by side in one go, and in a pool that has been used for long one by one otherwise. */
+/* Sorts the free list, so that a prompt gets neighbouring blocks in whatever order blocks were released: neighbours are copied to or from a
+ * device together. */
 static void order_free(dci_kv_pool *pool, size_t n)
 {
         if (n < ORDERED || pool->ordered || pool->lent)
@@ -160,7 +159,7 @@ static void order_free(dci_kv_pool *pool, size_t n)
         pool->ordered = true;
 }
 
-/* Pieces that were taken when a later one cannot be stay, empty, for the next call. */
+/* If a piece cannot be allocated, those before it stay for the next call. */
 static dci_status add_pieces(dci_kv *kv, size_t n)
 {
         dci_kv_pool *pool = &kv->pool;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The table of systems: one row each. What a row's words mean: dci/kv.h and docs/systems.md. */
+/* The table of systems: one row each. What a row's words mean: dci/kv.h and docs/presets.md. */
 #include "core/internal.h"
 
 #include <string.h>

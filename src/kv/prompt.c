@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The end of a prompt: its groups are formed on a worker while the caller goes on. All memory is taken by the call, so the work itself
- * cannot fail. A unit of work is one head; a worker of the dci_kv takes units, and who waits takes some, too.
+ * The end of a prompt: a worker builds its groups while the caller goes on. All memory is allocated by the call, so the work itself cannot
+ * fail.
  */
 #include "core/internal.h"
 
@@ -37,7 +37,7 @@ static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
                 dci_kv_rebuild(kv, layer, head, 0, n, scratch);
 }
 
-/* Whether codes are left to be made elsewhere: of heads that a frame was fitted for. */
+/* Whether another owner is to make codes: those of heads with a learned transform. */
 static bool leaves_codes(const dci_kv *kv, const dci_kv_layer *layer)
 {
         bool some = false;
@@ -54,7 +54,7 @@ static void end_work(const dci_kv *kv, dci_kv_layer *layer)
         layer->n_missing = layer->uncoded ? layer->n_grouped / DCI_KV_CHUNK * DCI_KV_CHUNK : 0;
 }
 
-/* Nothing of a layer's work has been done: what is half made must not be taken for made, nor what is made be counted twice. */
+/* Forgets all of a layer's work: what is half made must not be used, nor what is made be counted twice. */
 static void restart(const dci_kv *kv, dci_kv_layer *layer)
 {
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
@@ -128,7 +128,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
         size_t n_bytes;
         if (!dci_mul(n_positions * n_heads, dim * sizeof(float), &n_bytes))
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions are too many", n_positions);
-        /* Behind the queries: what choosing by them takes, for each head. */
+        /* After the queries: scratch for choosing by them, for each head. */
         n_bytes = dci_lines(n_bytes) +
                   kv->config.n_kv_heads * dci_kv_observed_bytes(kv, dci_kv_prompt_candidates(kv, layer->n_prompt));
         DCI_TRY(dci_kv_alloc(kv, n_bytes, (void **)&layer->observed));
@@ -186,7 +186,7 @@ static dci_status take_batch(dci_kv *kv, dci_kv_layer *layer, size_t n)
         return DCI_OK;
 }
 
-/* Everything that the work needs. */
+/* Allocates all that the work needs. */
 static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);

@@ -156,8 +156,8 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
 
 static size_t whole_pages(const dci_kv *kv, size_t n)
 {
-        const size_t behind = n > kv->config.sink ? n - kv->config.sink : 0;
-        return behind / kv->config.page_tokens * kv->config.page_tokens;
+        const size_t after = n > kv->config.sink ? n - kv->config.sink : 0;
+        return after / kv->config.page_tokens * kv->config.page_tokens;
 }
 
 /* Candidates that are left when a sequence is cut to n tokens. A partial last page, of a frozen prompt, goes when it is cut, and so does
@@ -257,13 +257,13 @@ static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_gr
         return status;
 }
 
-/* An empty frame is of a maintenance that had no memory for the rest: no codes are in it, and two heads would fill it in. */
+/* An empty transform is left by a maintenance that ran out of memory: it has no codes, and two heads would fill it in. */
 static dci_kv_transform *made(dci_kv_transform *frame)
 {
         return frame != NULL && frame->coder.dim != 0 ? frame : NULL;
 }
 
-/* Shares a layer's summaries as far as they lie within n tokens. */
+/* Shares a layer's summaries that are within n tokens. */
 static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
         const size_t n_grouped = dci_kv_grouped_within(kv, from, n);
@@ -302,7 +302,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
         return status == DCI_OK ? dci_kv_copy_selection_cache(kv, from, n, to) : status;
 }
 
-/* The last block is cut through, so it is copied: both sequences will write behind n. */
+/* A partial last block is copied: both sequences will write after n. */
 static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, dci_kv_sequence *to)
 {
         const size_t per_page = kv->config.page_tokens, whole = n / per_page, n_blocks = dci_kv_blocks_of(kv, n);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Steps: reserve, lend, append, end, abort. What can fail for want of memory is in reserve. */
+/* Steps: reserve, assign blocks, append, end, abort. All memory is allocated by reserve. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -59,7 +59,7 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
         return DCI_OK;
 }
 
-/* Its own copy of the block that is cut. */
+/* Replaces the partial block by a copy of its own. */
 static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
@@ -71,8 +71,8 @@ static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
         dci_kv_pool_release(kv, old);
 }
 
-/* While keys and values are more than what may be resident, the longest sequence turns sparse: in the middle of a step of its own, of
- * which layers may have been planned, when that ends. */
+/* While keys and values exceed resident_bytes, makes the longest sequence sparse: at the end of its step if it is in the middle of one, of
+ * which layers may have been planned. */
 static void press(dci_kv *kv)
 {
         const size_t token_bytes = kv->config.n_layers * kv->config.n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es;
@@ -224,7 +224,7 @@ static bool is_finite(const dci_kv *kv, const void *row, size_t dim)
         return isfinite(kv->context->kernels->norm2[kv->config.dtype - 1](row, dim));
 }
 
-/* The rows of one token; token: number within the call. Rows beyond a sequence's tokens are nobody's yet, so copying comes first. */
+/* Copies and checks the rows of one token. Slots after a sequence's tokens are unused, so rows are copied first. token: within the call. */
 static void append_token(appending *a, const dci_kv_sequence *sequence, size_t at, size_t token)
 {
         const dci_kv *kv = a->kv;
@@ -334,7 +334,7 @@ static size_t or_else(size_t stride, size_t otherwise)
         return stride != 0 ? stride : otherwise;
 }
 
-/* The last head of the last token lies in the address space. Rows are copied, so they may lie at any address. */
+/* Refuses rows that exceed the address space. They are copied, so they need no alignment. */
 static dci_status check_reach(const dci_kv *kv, size_t tokens, const dci_kv_rows *rows)
 {
         const size_t n_heads = kv->config.n_kv_heads;

@@ -78,8 +78,8 @@ dci_status dci_kv_build_ready(dci_kv *kv)
         return status;
 }
 
-/* Candidates that are passed over tile by tile. Pages lie far from one another, which no prefetcher foresees, so that the rows of the
- * next tile are found, and asked for, before those of this one are worked on. */
+/* Iterates over candidates tile by tile. Pages are scattered, which no hardware prefetcher foresees, so the rows of the next tile are found
+ * and prefetched before those of this one are used. */
 typedef struct walk {
         dci_kv *kv;
         const dci_kv_layer *layer;
@@ -90,7 +90,7 @@ typedef struct walk {
         forming *f;
 } walk;
 
-/* Where the next tile's rows lie; the tables that say so may grow meanwhile. */
+/* Finds the next tile's rows. Tables of blocks may grow meanwhile, hence the lock. */
 static void find_next(walk *w, size_t at)
 {
         const size_t sink = w->kv->config.sink, left = w->end - at, room = w->tile - at % w->tile;
@@ -115,7 +115,7 @@ static walk walk_from(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t
         return w;
 }
 
-/* On to the next tile; false behind the last. */
+/* Moves to the next tile; false after the last. */
 static bool walk_on(walk *w)
 {
         const void **keys = w->f->keys, **values = w->f->values;
@@ -138,7 +138,7 @@ static void ask_for(const void *const *rows, size_t n, size_t row_bytes)
                         DCI_PREFETCH((const unsigned char *)rows[i] + at);
 }
 
-/* The rows of this tile, and those of the next one asked for, one by one, since a CPU waits for only so many. */
+/* Converts this tile, and prefetches the next row by row, since a CPU tracks only so many misses. */
 static void to_f32(const walk *w, const void *const *rows, const void *const *next, size_t dim, float *out)
 {
         const dci_kv *kv = w->kv;
@@ -180,7 +180,7 @@ static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         }
 }
 
-/* Moments of queries: those the frame knows, or what was observed, which it will know. */
+/* Moments of queries: those that the transform keeps, else those of the observed queries, which it keeps from now on. */
 static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const forming *f,
                             dci_kv_transform *frame, dci_moments *moments)
 {
@@ -216,7 +216,7 @@ static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         begin_about(kv, f->wide_keys, frame);
 }
 
-/* Keys and queries that are too much alike or too large for a fit get a random frame in the same memory. */
+/* Keys and queries that cannot be fitted get a random transform in the same memory. */
 static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f,
                           dci_kv_transform *frame)
 {
@@ -279,7 +279,7 @@ static void begin_values(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
         dci_kv_begin_values(kv, f->wide_values, h->values);
 }
 
-/* The codes of a whole prompt are what later ones are held against. */
+/* Keeps the distortion of the prompt's codes, which later ones are compared with. */
 static void end_keys(dci_kv_head *head)
 {
         if (head->keys == NULL || head->n_now == 0)
@@ -316,7 +316,7 @@ static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first
                 dci_kv_tree_build(kv, layer, head, first, end, f->stage);
                 return;
         }
-        /* Little at a time, so that what is asked for comes while codes are made; but pages as a whole. */
+        /* Few rows at a time, so that they are prefetched while codes are made; but whole pages. */
         const size_t rows = most(DCI_CODE_ROWS, kv->config.page_tokens);
         summary = summary && kv->summary_bytes > 0;
         tail = tail && kv->tail_bytes > 0;
@@ -360,7 +360,7 @@ void dci_kv_rebuild(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, 
         if (kv->config.select == DCI_KV_SELECT_OBSERVED)
                 dci_kv_select_observed(kv, layer, head, end);
         form_some(kv, layer, head, first, end, true, !apart, &f);
-        /* Keys first, then values: what is read twice may still be in a cache. */
+        /* Keys first, then values: what is read twice may still be cached. */
         if (apart) {
                 begin_values(kv, layer, head, end, &f);
                 form_some(kv, layer, head, first, end, false, true, &f);

@@ -41,7 +41,7 @@ static void unlink_job(dci_kv *kv, dci_kv_layer *layer)
 static void drop_observed(dci_kv *kv, dci_kv_layer *layer)
 {
         float *observed = layer->observed;
-        layer->observed = NULL; /* first: a child of fork must not give back what its parent's worker was about to */
+        layer->observed = NULL; /* first: a child of fork must not free what its parent's worker was about to free */
         dci_kv_free(kv, observed, layer->observed_bytes);
         layer->n_observed = layer->observed_bytes = 0;
 }

@@ -78,6 +78,21 @@ export PKG_CONFIG_LIBDIR=$pc_dir
 # shellcheck disable=SC2046 # flags are words
 "$cc" -std=c11 -o "$work/pc_shared" "$here/consumer.c" $(pkg-config --cflags --libs dci) -Wl,-rpath,"$lib_dir"
 runs "pkg-config, shared" "$work/pc_shared" yes
+
+# The commands that README.md prints after its install line, as printed, in a clean shell whose home has the library where they want it.
+if [[ $lib_dir == "$prefix/lib" ]]; then
+    mkdir "$work/home"
+    mv "$prefix" "$work/home/dci"
+    tail -n +3 "$here/consumer.c" >"$work/first.c"
+    awk '/^```/ { if (inside && text ~ /first\.c/) printf "%s", text; inside = !inside && $0 == "```sh"; text = ""; next }
+        inside { text = text $0 "\n" }' "$here/../../README.md" >"$work/commands"
+    grep -q pkg-config "$work/commands" || fail "README.md prints no commands that compile first.c"
+    (cd "$work" && env -i HOME="$work/home" PATH="$PATH" bash -eu commands) >"$work/log" 2>&1 || { cat "$work/log"; fail "README's commands"; }
+    [[ $(cat "$work/log") == "$wanted" ]] || { cat "$work/log"; fail "README's commands print something else"; }
+    echo "install: the commands of README.md compile and run its program"
+    mv "$work/home/dci" "$prefix"
+fi
+
 if grep -q '/[^ ]*\.so' "$pc_dir/dci.pc"; then
     # Of LLVM's OpenMP runtime Debian has no archive: then the library alone is linked as one.
     # shellcheck disable=SC2046

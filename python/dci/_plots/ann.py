@@ -175,34 +175,56 @@ def total(reports: list[Report], options: Options) -> Any:
     return figure
 
 
+MODES = {False: "one query per call", True: "many queries per call"}
+
+
+def _modes(arms: list[Arm]) -> dict[bool, list[Arm]]:
+    """{whether in batches: of each index its fastest exact effort, the slowest first}"""
+    out: dict[bool, list[Arm]] = {}
+    for points in _by_series([arm for arm in arms if arm.recall >= EXACT]).values():
+        best = max(points, key=lambda arm: arm.qps)
+        out.setdefault("batch" in best.series.rsplit(", ", 1)[1], []).append(best)
+    return {mode: sorted(out[mode], key=lambda arm: arm.qps) for mode in sorted(out)}
+
+
+def _exact_bars(axes: Any, arms: list[Arm], room: int) -> None:
+    """Bars from the top of a panel that has room for so many."""
+    for ours in (True, False):
+        rows = [(i, arm) for i, arm in enumerate(arms) if arm.ours == ours]
+        if rows:
+            axes.barh([i for i, _ in rows], [arm.qps for _, arm in rows], height=0.7, edgecolor=style.BLACK, linewidth=0.6,
+                      color=style.GREEN if ours else style.SHADES[1], hatch="" if ours else style.HATCHES[1],
+                      label="dci" if ours else "others")  # fmt: skip
+    for i, arm in enumerate(arms):
+        axes.plot([arm.least, arm.most], [i - 0.42] * 2, color=style.DARK, linewidth=1.5)
+        axes.text(arm.qps, i, f" {arm.qps:,.0f}", va="center", fontsize=9)
+    axes.set_yticks(range(len(arms)), [arm.name.rsplit(", ", 1)[0] for arm in arms])
+    axes.set_xlim(0, 1.22 * max(arm.most for arm in arms))
+    axes.set_ylim(len(arms) - room - 0.7, len(arms) - 0.4)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.locator_params(axis="x", nbins=4)
+    axes.grid(axis="y", visible=False)
+
+
 def exact(reports: list[Report], options: Options) -> Any:
-    """Queries per second of exact search, one panel per data set; bars are medians, lines from the least to the most."""
-    of_panel = {title: [a for a in arms if a.recall >= EXACT] for title, arms in arms_of(reports).items()}
-    of_panel = {title: arms for title, arms in of_panel.items() if arms}
+    """Queries per second of exact search: a line of panels per data set, one for each way to ask. Of each index the fastest
+    exact effort; bars are medians and begin at 0, the line below each goes from the least to the most."""
+    of_panel = {title: _modes(arms) for title, arms in arms_of(reports).items()}
+    of_panel = {title: modes for title, modes in of_panel.items() if modes}
     if not of_panel:
         return None
-    figure, axes = style.bar_panels([len(arms) for arms in of_panel.values()])
-    for one, (title, unsorted) in zip(axes, of_panel.items()):
-        arms = sorted(unsorted, key=lambda a: ("batch" in a.series.rsplit(", ", 1)[1], a.qps))
-        for ours in (True, False):
-            rows = [(i, a) for i, a in enumerate(arms) if a.ours == ours]
-            if not rows:
-                continue
-            spread = [[a.qps - a.least for _, a in rows], [a.most - a.qps for _, a in rows]]
-            one.barh([i for i, _ in rows], [a.qps for _, a in rows], xerr=spread, ecolor=style.DARK, height=0.7,
-                     color=style.GREEN if ours else style.SHADES[1], hatch="" if ours else style.HATCHES[1],
-                     edgecolor=style.BLACK, linewidth=0.6, label="dci" if ours else "others")  # fmt: skip
-        for i, arm in enumerate(arms):
-            one.text(arm.most * 1.05, i, f"{arm.qps:,.0f}", va="center", fontsize=8)
-        one.set_yticks(range(len(arms)), [a.name for a in arms])
-        one.set_xscale("log")
-        one.set_xlim(min(a.least for a in arms) / 1.5, max(a.most for a in arms) * 3)
-        style.plain_numbers(one.xaxis)
-        one.grid(axis="y", visible=False)
-        one.set_title(title)
-        one.set_xlabel("exact queries per second (log scale)")
-    if not all(arm.ours for arms in of_panel.values() for arm in arms):
-        style.legend(figure, axes)
+    columns = max(len(modes) for modes in of_panel.values())
+    counts = [max(map(len, modes.values())) for modes in of_panel.values()]
+    figure, grid = style.bar_panels(counts, 4.2 * columns if columns > 1 else 6.0, columns)
+    for line, (title, modes) in enumerate(of_panel.items()):
+        axes = grid[line * columns : (line + 1) * columns]
+        for one, (batch, arms) in zip(axes, modes.items()):
+            _exact_bars(one, arms, counts[line])
+            one.set_title(MODES[batch], fontsize=9)
+            one.set_xlabel("exact queries per second")
+        axes[0].set_title(f"{title}\n{MODES[next(iter(modes))]}", fontsize=9)
+        for one in axes[len(modes) :]:
+            one.set_axis_off()
     return figure
 
 

@@ -129,7 +129,12 @@ def _rows(reports: list[Report], options: Options) -> list[Row]:
     if unknown:
         there = ", ".join(dict.fromkeys(row["trace"] for row in every))
         raise InvalidError(f"no trace is called {unknown[0]}; there are {there}")
+    for preset in options.presets:
+        if preset not in {row["preset"] for row in every}:
+            there = ", ".join(dict.fromkeys(row["preset"] for row in every))
+            raise InvalidError(f"no rows of the preset {preset!r}; there are {there}")
     shown = _means([row for row in every if (not options.traces or row["trace"] in options.traces) and
+                    (not options.presets or row["preset"] in options.presets) and
                     row["value_bits"] in (None, options.value_bits)])  # fmt: skip
     names = _differences(shown)
     for row in shown:
@@ -166,11 +171,12 @@ def _plot(axes: Any, rows: list[Row], x: Value, y: Value, per_width: bool) -> No
         if not points:
             continue
         look = _look(preset, learned, others, again)
-        axes.plot([p[0] for p in points], [p[1] for p in points], label=label, clip_on=False, **look.options())
-        if not per_width and len(points) > 1:
-            for at, value, bits in points:
-                below = (5, -7 if learned else 4)
-                axes.annotate(str(bits), (at, value), textcoords="offset points", xytext=below, fontsize=7)
+        numbers = not per_width and len(points) > 1
+        options = {**look.options(), **({"markersize": 10} if numbers else {})}
+        axes.plot([p[0] for p in points], [p[1] for p in points], label=label, clip_on=False, **options)
+        for at, value, bits in points if numbers else ():
+            axes.annotate(str(bits), (at, value), ha="center", va="center_baseline", fontsize=6.5, fontweight="bold",
+                          color=look.colour if look.hollow else "white")  # fmt: skip
 
 
 def _widest(rows: list[Row]) -> list[Row]:
@@ -182,12 +188,17 @@ def _widest(rows: list[Row]) -> list[Row]:
     return [row for row in rows if (row["key_bits"] or 0) == most[row["trace"], row["preset"], bool(row["learned"])]]
 
 
+FEW = 9  # lines that are named where they are drawn; more of them are named in a legend
+
+
 def _pair(rows: list[Row], x: Value, scale: Callable[[Any], None], title: str, per_width: bool) -> Any:
     """Share and error beside each other, a row of panels per trace."""
     traces = list(dict.fromkeys(row["trace"] for row in rows))
     if not traces:
         return None
-    figure, grid = style.panels(len(traces), 2, 4.7, 3.6)
+    names = {(row["preset"], bool(row["learned"]), row["asked"], _codes(row, per_width)) for row in rows}
+    few = len(names) <= FEW
+    figure, grid = style.panels(len(traces), 2, *((4.1, 3.0) if few else (4.7, 3.6)))
     for trace, (left, right) in zip(traces, grid):
         of_trace = [row for row in rows if row["trace"] == trace]
         _plot(left, of_trace, x, share_of, per_width)
@@ -200,7 +211,12 @@ def _pair(rows: list[Row], x: Value, scale: Callable[[Any], None], title: str, p
         style.plain_numbers(right.yaxis)
         for axes in (left, right):
             scale(axes)
-    style.legend(figure, list(grid.flat))
+    if not per_width and any(row["key_bits"] for row in rows):
+        grid[0][1].set_title("a number in a marker: bits per coordinate of a key", fontsize=8)
+    if few:
+        style.direct_labels(figure, list(grid.flat))
+    else:
+        style.legend(figure, list(grid.flat))
     return figure
 
 
@@ -239,10 +255,10 @@ def resident(reports: list[Report], options: Options) -> Any:
     at = _budget(rows, options)
 
     def scale(axes: Any) -> None:
-        # Room for the few bytes that most presets keep, beside the rows themselves.
+        # The square root leaves room for the few bytes that most presets keep; the rows themselves are far larger.
         axes.set_xscale("function", functions=(lambda x: np.sqrt(np.maximum(x, 0)), np.square))
-        most = max(256.0, *(resident_of(row) or 0 for row in rows))
-        axes.set_xticks([0, 8, 16, 32, 64, 128, *(2**i for i in range(8, 16) if 2**i <= most)])
+        most = max(64.0, *(resident_of(row) or 0 for row in rows))
+        axes.set_xticks([0, *(2**i for i in range(3, 16) if 2**i <= most)])
         axes.set_xlim(0, most * 1.02)
         axes.set_xlabel("resident bytes per token (square root scale)")
 

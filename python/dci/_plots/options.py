@@ -10,10 +10,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Options:
     """`budget` of pictures at one budget (None: the one nearest to 256 that was measured); `recall` and `queries` of totals;
-    `traces` to draw (empty: all); `value_bits` of low-bit tails."""
+    `traces` and `presets` to draw (empty: all); `value_bits` of low-bit tails."""
 
     budget: int | None = None
     recall: float = 0.95
     queries: int | None = None  # None: as many as a round had, or 1,000
     traces: tuple[str, ...] = ()
     value_bits: int = 2
+    presets: tuple[str, ...] = ()

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .._errors import FileError, InvalidError
 
 GREEN, GREY, BROWN, BLUE, BLACK, DARK = "#1b7f5c", "#9aa5b1", "#8c6d31", "#3b6ea5", "#222222", "#666666"
@@ -92,12 +94,64 @@ def arranged(n: int, width: float = 5.5, height: float = 3.6) -> tuple[Any, list
     return figure, axes[:n]
 
 
-def bar_panels(counts: list[int], width: float = 8.0) -> tuple[Any, list[Any]]:
-    """A figure with a panel of horizontal bars for each count, below each other; all bars are as thick."""
+def bar_panels(counts: list[int], width: float = 8.0, columns: int = 1) -> tuple[Any, list[Any]]:
+    """A figure with a line of panels of horizontal bars for each count, below each other; all bars are as thick."""
     heights = [0.95 + 0.25 * count for count in counts]
-    figure = _figure(len(counts), width, sum(heights))
-    grid = figure.subplots(len(counts), 1, squeeze=False, gridspec_kw={"height_ratios": heights})
+    figure = _figure(len(counts) * columns, width, sum(heights))
+    grid = figure.subplots(len(counts), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
     return figure, list(grid.flat)
+
+
+# Where a label may stand, in points from what it names: (x, y, the part of its width that is left of x).
+AROUND = ((8, 0), (7, 8), (7, -8), (-8, 0), (-7, 8), (-7, -8), (0, 11), (0, -11))
+PLACES = [(x * far, y * far, (1 - np.sign(x)) / 2) for far in (1.0, 1.7, 2.6) for x, y in AROUND]
+LABEL = 8.5  # points
+
+
+def _pixels(line: Any) -> Any:
+    """A line's points, the last one first."""
+    return line.axes.transData.transform(np.column_stack(line.get_data()).astype(float))[::-1]
+
+
+def _ink(lines: list[Any]) -> Any:
+    """Points of all lines and four between each two, which labels should not cover."""
+    out = []
+    for points in map(_pixels, lines):
+        out += [*points, *(a + (b - a) * part for a, b in zip(points, points[1:]) for part in (0.2, 0.4, 0.6, 0.8))]
+    return np.array(out).reshape(-1, 2)
+
+
+def _cost(box: Any, ink: Any, taken: list[Any], room: Any) -> float:
+    """What a label covers there: other labels and lines, and how much of it is outside the axes."""
+    (left, low, right, high), margin = box, 6
+    covered = ((ink > [left - margin, low - margin]) & (ink < [right + margin, high + margin])).all(axis=1).sum()
+    labels = sum(left < other[2] and other[0] < right and low < other[3] and other[1] < high for other in taken)
+    outside = left < room.x0 or right > room.x1 or low < room.y0 or high > room.y1
+    return float(covered + 8 * labels + 20 * outside)
+
+
+def direct_labels(figure: Any, axes: list[Any]) -> None:
+    """Names each line at one of its points, in its colour, where the name covers as little as possible."""
+    figure.draw_without_rendering()  # from here on the sizes of the axes are known
+    pixel = figure.dpi / 72
+    for one in axes:
+        lines = [line for line in one.get_lines() if line.get_label()[0] != "_"]
+        ink, taken = _ink(lines), [text.get_window_extent().extents for text in one.texts]
+        for line in lines:
+            width, height = 0.53 * LABEL * len(line.get_label()) * pixel, 1.1 * LABEL * pixel
+            able: list[tuple[Any, ...]] = []
+            for at in _pixels(line):
+                for x, y, part in PLACES:
+                    left, low = at[0] + x * pixel - part * width, at[1] + y * pixel - height / 2
+                    box = np.array([left, low, left + width, low + height])
+                    cost = _cost(box, ink, taken, one.bbox) + 0.06 * math.hypot(x, y)
+                    able.append((cost, len(able), box, at, (x, y), part))
+            _, _, box, at, offset, part = min(able, key=lambda place: place[:2])
+            taken.append(box)
+            name = one.annotate(line.get_label(), one.transData.inverted().transform(at), xytext=offset,
+                                textcoords="offset points", ha=("left", "center", "right")[int(2 * part)], va="center",
+                                fontsize=LABEL, color=line.get_color(), annotation_clip=False)  # fmt: skip
+            name.set_in_layout(False)
 
 
 def legend(figure: Any, axes: list[Any]) -> None:

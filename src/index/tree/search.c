@@ -5,7 +5,7 @@
  * ranked, and so on; the rows of the best nodes of the lowest level are what the query is compared with.
  *
  * The paper ranks nodes by the promoted row itself. The mean of a cell, which costs nothing more to compare with, finds more: at
- * the same number of rows 0.96 of the true neighbours in place of 0.93 on attention keys (docs/tuning.md).
+ * the same number of rows 0.96 of the true neighbours in place of 0.93 on attention keys (docs/experiments.md).
  */
 #include "core/internal.h"
 

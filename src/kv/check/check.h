@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What must hold of a KV cache (dci_kv_check). Called with the lock held and no work of a prompt under way. Nothing trusts a number
- * before it was looked at: counts first, then lists by them, then what lists point to.
+ * What must hold of a KV cache (dci_kv_check). Called with the lock held and no work of a prompt under way. No number is trusted
+ * before it is checked: counts first, then lists by them, then what lists point to.
  */
 #ifndef DCI_KV_CHECK_CHECK_H
 #define DCI_KV_CHECK_CHECK_H

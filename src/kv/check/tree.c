@@ -11,7 +11,7 @@
 #define AT "sequence %lld, layer %zu, kv head %zu: "
 #define OF(layer, head) (long long)(layer)->sequence->id, (layer)->number, (head)
 
-/* Candidates that are looked at to see whether they lie with the nearest node. */
+/* Candidates that are checked for being with the nearest node. */
 #define LOOKED_AT ((size_t)256)
 
 static dci_status check_counts(const dci_kv *kv, const dci_kv_layer *layer, size_t head)
@@ -106,7 +106,7 @@ size_t dci_kv_check_tree_bytes(const dci_kv *kv, const dci_kv_tree *tree)
         return tree == NULL ? 0 : dci_lines(tree->n_bytes) + dci_lines(2 * kv->dim_k * sizeof(float));
 }
 
-/* A candidate's row, its lift, and where its tree's node lies in comparison. */
+/* A candidate's row, its lift, and its node's distance in comparison. */
 static dci_status check_lifts(dci_kv *kv, const dci_kv_layer *layer, size_t head)
 {
         const dci_kv_tree *tree = layer->heads[head].tree;
@@ -157,7 +157,7 @@ static double score_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, const
         return (double)product + (double)lift * (double)tree->node_lifts[node];
 }
 
-/* Inserting looks at the cells around only, so a few may lie elsewhere; where half of them do, the tree is no use. */
+/* Inserting searches only the cells around, so a few may be with another node; a tree where half of them are is of no use. */
 static dci_status check_nearness(dci_kv *kv, const dci_kv_layer *layer, size_t head, float *key)
 {
         const dci_kv_tree *tree = layer->heads[head].tree;

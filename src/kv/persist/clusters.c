@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Listed groups in a file: which members they have, and where later segments will end. Their summaries are made anew. */
+/* Clusters in a file: their members, and where later segments will end. Their summaries are computed again. */
 #include "core/internal.h"
 
 #include <inttypes.h>
@@ -14,13 +14,13 @@
 
 /* --- saving --------------------------------------------------------------------------------------------------------------- */
 
-/* Batches of a layer that lie within the first n tokens. */
+/* Batches of a layer that are within the first n tokens. */
 static size_t within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         return dci_kv_clusters_within(layer, dci_kv_grouped_within(kv, layer, n));
 }
 
-/* Turns of queries before token n. */
+/* Boundaries before token n. */
 static size_t turns_within(const dci_kv_layer *layer, size_t n)
 {
         size_t i = layer->n_boundaries;
@@ -215,7 +215,7 @@ static dci_status load_batch(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *word
         return status;
 }
 
-/* Ascending tokens behind the sink. */
+/* Ascending tokens after the sink. */
 static dci_status load_turns(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *words)
 {
         size_t n = 0, least = kv->config.sink, word = 0;

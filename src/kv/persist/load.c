@@ -307,14 +307,13 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         dci_kv *kv = l->kv;
         const uint64_t n_grouped = dci_load_le64(l->layers + layer->number * DCI_KV_LAYER_BYTES);
         const uint64_t n_prompt = dci_load_le64(l->layers + layer->number * DCI_KV_LAYER_BYTES + 8);
-        const size_t behind = l->n > kv->config.sink ? l->n - kv->config.sink : 0;
+        const size_t after = l->n > kv->config.sink ? l->n - kv->config.sink : 0;
         if (n_grouped > 0 && !dci_kv_groups(kv, layer->number))
                 return dci_fail(
                         DCI_ERR_INVALID,
                         "layer %zu has groups in the file, but none here: it is dense, or uses another layer's lists",
                         layer->number);
-        if (n_grouped > behind || n_prompt > l->n ||
-            (kv->config.frozen_prompt == 0 && n_grouped % dci_kv_unit(kv) != 0))
+        if (n_grouped > after || n_prompt > l->n || (kv->config.frozen_prompt == 0 && n_grouped % dci_kv_unit(kv) != 0))
                 return dci_fail(DCI_ERR_FORMAT, "layer %zu: the file has groups of %" PRIu64 " tokens of %zu",
                                 layer->number, n_grouped, l->n);
         layer->n_grouped = (size_t)n_grouped;

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * A prefix of a sequence in a checked container (core/file.h, docs/format.md): its rows, its transforms, what was chosen once, and trees.
- * Summaries and codes are made anew from rows, transforms and trees, which gives the same bits.
+ * Summaries and codes are computed again from rows, transforms and trees, to the same bits.
  */
 #ifndef DCI_KV_PERSIST_PERSIST_H
 #define DCI_KV_PERSIST_PERSIST_H
@@ -17,8 +17,8 @@
 /* The section "config": numbers of 8 bytes each; what must agree, then the number of tokens. */
 enum {
         DCI_KV_FILE_FIELDS = 20,
-        DCI_KV_FILE_SECTIONS =
-                7 /* config, layers, heads, frames, fixed, keys, values; one more with listed groups: groups */
+        /** config, layers, heads, frames, fixed, keys, values; one more with clusters: groups */
+        DCI_KV_FILE_SECTIONS = 7
 };
 typedef struct dci_kv_field {
         const char *name;

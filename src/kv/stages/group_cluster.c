@@ -57,7 +57,7 @@ static problem problem_of(const dci_kv *kv, size_t n, const void *keys)
                                    .problem_ld = n * kv->dim_k}};
 }
 
-/* Sizes that overflow ask for what nobody has. */
+/* On overflow, more than can be allocated. */
 static size_t work_bytes(const dci_kv *kv, size_t n)
 {
         const problem p = problem_of(kv, n > 0 ? n : 1, NULL);

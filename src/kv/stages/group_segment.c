@@ -16,7 +16,7 @@ static size_t clustered(const dci_kv *kv, const dci_kv_layer *layer)
         return dci_kv_prompt_candidates(kv, layer->n_prompt);
 }
 
-/* The first token behind candidate `begin` whose queries turned, as a candidate; SIZE_MAX: none. */
+/* The first boundary after candidate `begin`, as a candidate; SIZE_MAX: none. */
 static size_t next_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t begin)
 {
         size_t low = 0, high = layer->n_boundaries;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When stored orders are made anew, and how many tokens are static (PRKV). The last queries lie in a ring: those that were observed at the
+ * When orders are made again, and how many tokens are static (PRKV). The last queries are kept in a ring: those that were observed at the
  * prompt's end, then those of plans. Each `period` plans dci_kv_maintain makes a new batch of all candidates, which takes the place of
  * the ones before; forks keep those.
  */
@@ -22,7 +22,7 @@
 
 /* --- the ring -------------------------------------------------------------------------------------------------------------- */
 
-/* Positions whose queries are looked at. Those older than the rollback may have come before candidates. */
+/* Positions whose queries count. Those older than the rollback may precede candidates. */
 static size_t n_observed(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const dci_kv_selection_cache *d = layer->decided;

@@ -18,7 +18,7 @@
 #include "kv/stages/schedule.h"
 #include "kv/worker.h"
 
-/* --- what plans leave ------------------------------------------------------------------------------------------------- */
+/* --- what plans keep -------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a layer's cache; memory: where it is, with its pointers to be set in *out, or NULL. */
 static size_t lay_out(const dci_kv *kv, size_t layer, void *memory, dci_kv_selection_cache *out)
@@ -88,7 +88,7 @@ dci_status dci_kv_copy_selection_cache(dci_kv *kv, const dci_kv_layer *from, siz
         return DCI_OK;
 }
 
-/* Whether a list lost some of its tokens does not matter, but what it could have chosen from: that can be told from outside. */
+/* A list is dropped by the candidates it was chosen from, not by the tokens it lost: that does not depend on the choice. */
 void dci_kv_truncate_selection_cache(const dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
         dci_kv_selection_cache *d = layer->decided;
@@ -129,7 +129,7 @@ dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t
         return status;
 }
 
-/* --- queries that turn ------------------------------------------------------------------------------------------------ */
+/* --- boundaries ------------------------------------------------------------------------------------------------------ */
 
 /* Products of the same kernel: the cosine of a row with itself is 1 to the bit. A row of zeros has no direction, and the cosine 0 with
  * all but its like. */

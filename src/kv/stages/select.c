@@ -90,7 +90,7 @@ static size_t filling(const dci_kv *kv, size_t room)
         return (room + per - 1) / per + (per > 1 ? 1 : 0);
 }
 
-/* Groups that a tail estimates besides; all of them need no rank. */
+/* Groups that a tail estimates in addition; if it estimates all, they need no rank. */
 static size_t ranked_for_tail(const dci_kv *kv, size_t n_groups)
 {
         return dci_kv_sums_of_lists(kv) && kv->config.estimate_share < 1.0 ? dci_kv_estimated(kv, n_groups) : 0;
@@ -157,7 +157,7 @@ static taking begin_taking(dci_kv_query *ask, const dci_kv_grouping *grouping, s
         return t;
 }
 
-/* How many of the best groups are looked at. */
+/* How many of the best groups are wanted. */
 static size_t groups_wanted(const dci_kv_query *ask, size_t n_groups)
 {
         const size_t wanted = filling(ask->kv, ask->room) + ranked_for_tail(ask->kv, n_groups);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The five choices as interfaces (docs/systems.md): which tokens lie together, what stays of them, how queries choose, when it is
+ * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
  * decided again, and what becomes of the rest. A preset is one row of presets.c; each stage is one table of functions.
  *
  * All work is by (sequence, layer, kv head). Candidates are numbered from the end of the sink on.
@@ -31,36 +31,35 @@ typedef struct dci_kv_query {
         /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they count. */
         int32_t *lists;
         int32_t *units;  /* `preselect`: units of DCI_CODE_UNIT candidates, ascending, whose tokens alone have scores */
-        size_t n_scored; /* how many those are, one behind the other; 0: every candidate has one, under its number */
+        size_t n_scored; /* how many those are, contiguous; 0: every candidate has one, under its number */
         int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
         size_t n_ranked;
 } dci_kv_query;
 enum { DCI_KV_DROPPED = -1 };
 
-/* --- group: which tokens lie together --------------------------------------------------------------------------------- */
+/* --- group: which tokens are grouped ---------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_grouping {
         int32_t kind;
         bool listed; /* groups are in batches; else they are by position */
         /* Groups of one head among n candidates. */
         size_t (*count)(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
-        /* Those of the n candidates that are in one of them, ascending. They are returned where they lie, or in `room`, which holds
-         * DCI_KV_TILE. */
+        /* Those of the n candidates that are in one of them, ascending: in place, or in `room`, which holds DCI_KV_TILE. */
         const int32_t *(*members)(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
                                   int32_t *room, size_t *out_n);
         /* Listed: most groups of n candidates; bytes that dividing takes; and dividing one head's part of a batch into its groups: fills
-         * in n_groups, offsets and ids. keys: the batch's rows, one behind the other. Cannot fail. */
+         * in n_groups, offsets and ids. keys: the batch's rows, contiguous. Cannot fail. */
         size_t (*most)(const dci_kv *kv, size_t n);
         size_t (*work_bytes)(const dci_kv *kv, size_t n);
         void (*divide)(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
                        void *work);
-        /* Listed, of batches behind the prompt's; NULL: each is cluster_every candidates. Where the next one ends that begins at candidate
+        /* Listed, of batches after the prompt's; NULL: each is cluster_every candidates. Where the next one ends that begins at candidate
          * `begin`, 0: none is due; early: recent tokens may take half of the budget only. And most groups of one. */
         size_t (*next)(const dci_kv *kv, const dci_kv_layer *layer, size_t begin, bool early);
         size_t (*room)(const dci_kv *kv, const dci_kv_layer *layer, size_t first, size_t n);
 } dci_kv_grouping;
 
-/* Keys or values of a group: row `ids[i] - first` of rows that lie one behind the other, in the format of the keys. */
+/* Keys or values of a group: rows `ids[i] - first` of contiguous rows, in the format of the keys. */
 typedef struct dci_kv_members {
         const unsigned char *rows;
         size_t first, n;
@@ -104,7 +103,7 @@ typedef struct dci_kv_choice {
 typedef struct dci_kv_schedule {
         int32_t kind;
         bool lists, queries; /* what a plan leaves to the next one */
-        /* Whether this plan of a layer that has lists decides anew; NULL: each does. queries: of all query heads, as the call has them. */
+        /* Whether this plan of a layer that has lists decides again; NULL: each does. queries: of all query heads, as the call has them. */
         bool (*due)(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
         /* Whether a head attends to the list that was chosen before, whatever is decided now. NULL: it does not. */
         bool (*keeps)(const dci_kv_query *ask);

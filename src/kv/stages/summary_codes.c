@@ -24,7 +24,7 @@
 
 #define CHUNK_BLOCKS (DCI_KV_CHUNK / DCI_CODE_ROWS)
 #define UNITS_OF_BLOCK (DCI_CODE_ROWS / DCI_CODE_UNIT)
-#define SPAN DCI_KV_WATCHED_SPAN /* tokens whose distortion is looked at together */
+#define SPAN DCI_KV_WATCHED_SPAN /* tokens whose distortion is averaged */
 #define WATCHED DCI_KV_WATCHED   /* of a long prompt, one block of so many */
 _Static_assert(CHUNK_BLOCKS % WATCHED == 0, "the same blocks are watched in every chunk");
 
@@ -112,7 +112,7 @@ void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals)
                                 watch(head, *residuals++);
 }
 
-/* Mean keys of n tokens, which are whole groups but for the last ones of a prompt: they lie in one block. */
+/* Mean keys of n tokens, which are whole groups but for the last ones of a prompt, and in one block. */
 static void put_means(const dci_kv *kv, const dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                       const float *keys, unsigned char *scratch)
 {
@@ -223,7 +223,7 @@ static table table_of(const dci_kv_query *ask, bool of_means)
                        .per_chunk = n_rows / DCI_CODE_UNIT};
 }
 
-/* Where a unit's codes lie, and its scales. */
+/* A unit's codes, and its scales. */
 static const unsigned char *place_of(const table *t, size_t unit, const uint16_t **out_scales)
 {
         const size_t at = unit % t->per_chunk;
@@ -243,7 +243,7 @@ static void ask_for_unit(const table *t, size_t unit)
                 DCI_PREFETCH(at + i);
 }
 
-/* Scores of the rows of some units (NULL: the first ones), one behind the other, n of them. */
+/* Scores of n rows of some units (NULL: the first ones), contiguous. */
 static void scan_some(const scanning *s, bool of_means, const int32_t *units, size_t n_units, size_t n)
 {
         const dci_kv *kv = s->ask->kv;

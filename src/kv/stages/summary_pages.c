@@ -21,7 +21,7 @@ static size_t width_of(const dci_kv *kv)
         return kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN ? kv->dim_k : 2 * kv->dim_k;
 }
 
-/* Means of a tree's pages lie with the tree. */
+/* Means of a tree's pages are stored in the tree. */
 static size_t bytes(const dci_kv *kv)
 {
         if (kv->config.group == DCI_KV_GROUP_TREE)

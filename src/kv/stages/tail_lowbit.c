@@ -24,7 +24,7 @@
 #include "sketch/frames.h"
 
 #define BLOCK ((size_t)128) /* tokens */
-#define NEGLIGIBLE 0x1p-30f /* a weight beside that of the best token, which is 1 */
+#define NEGLIGIBLE 0x1p-30f /* a weight relative to the best token's, which is 1 */
 
 static size_t coordinate_blocks(const dci_kv *kv)
 {

@@ -7,7 +7,7 @@
  *      mean keys of its pages, then mean values
  *
  * With s tokens in a page, r of them chosen, the others' mean score is (s q.mean - sum of chosen q.k) / (s - r), and their values add up
- * to s mean - sum of chosen values: products alone, no means are made anew.
+ * to s mean - sum of chosen values: products alone, no mean is computed again.
  *
  * With sums_whole the mean key and value of the whole page stand for the s - r others. The mean of exponentials is more than the
  * exponential of a mean, and what was chosen lies above it: leaving it in makes up for some of that, and no row is read.
@@ -143,7 +143,7 @@ static void score_pages(const adding *a)
         }
 }
 
-/* out += exp(score) (s mean value - sum of chosen values), or (s - r) mean value; the terms exp(score) lie in scores. */
+/* out += exp(score) (s mean value - sum of chosen values), or (s - r) mean value; scores holds the terms exp(score). */
 static void add_values(const adding *a, size_t q, size_t n_queries)
 {
         const dci_kv_query *ask = a->ask;

@@ -23,12 +23,12 @@
 #define TASK_ROWS ((size_t)256)            /* candidates that are compared with nodes at a time */
 #define BLOCK_NODES ((size_t)1024)         /* nodes that are made ready at a time */
 #define CENTRE_ROWS ((size_t)4096)         /* candidates that the middle of the points is found from */
-#define FEW ((size_t)256)                  /* candidates that a tree is built anew of whenever some come */
+#define FEW ((size_t)256)                  /* candidates up to which a tree is rebuilt whenever some come */
 #define MAX_SORTED ((size_t)4096)          /* rows of a cell that are put in order at a time */
 #define ROUNDS 5                           /* of the power method: the order need not be exact */
 #define EACH ((size_t)DCI_TREE_AROUND / 2) /* cells around a new node: the nearest, and those that reach farthest */
 
-/* A row of a cell, by where it lies along the cell's direction. */
+/* A row of a cell, by its position along the cell's direction. */
 typedef struct placed {
         float along;
         int32_t candidate;
@@ -105,7 +105,7 @@ static float look_at(const shaping *s, size_t first, size_t n)
         return longest;
 }
 
-/* A candidate that was looked at as a point: lifted, less the middle. */
+/* A candidate as a point: lifted, minus the mean. */
 static void take_point(const shaping *s, size_t i, float *out)
 {
         const dci_kv *kv = s->kv;
@@ -149,7 +149,7 @@ static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
         }
         tree->node_radii2[node] = farthest;
         const size_t n_rows = tree->node_rows[node];
-        for (size_t j = 0; of_nodes && j < dim; j++) /* an empty cell lies where its node does */
+        for (size_t j = 0; of_nodes && j < dim; j++) /* an empty cell has its node's position */
                 sum[j] = n_rows == 0 ? scratch[j] : sum[j] * (1.0f / (float)n_rows);
         if (of_nodes)
                 kernels->narrow[dtype](sum, dim, tree->means + node * dim * kv->es);
@@ -220,7 +220,7 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
 
 /* --- cutting cells ---------------------------------------------------------------------------------------------------- */
 
-/* One round over n rows: where they lie along the direction; and, weighed by that, their sum, which is the next direction. */
+/* One round over n rows: their positions along the direction; and, weighed by that, their sum, which is the next direction. */
 static void go_along(const shaping *s, size_t n)
 {
         dci_kv *kv = s->kv;
@@ -497,7 +497,7 @@ static void split(const shaping *s, size_t first, size_t at, size_t n)
         }
 }
 
-/* n <= DCI_KV_TILE candidates, a page, that were looked at. */
+/* Inserts n <= DCI_KV_TILE candidates, a page, whose rows and norms are there. */
 static void insert(const shaping *s, size_t first, size_t n)
 {
         const dci_kv *kv = s->kv;
@@ -512,7 +512,7 @@ static void insert(const shaping *s, size_t first, size_t n)
         s->tree->n = first + n;
 }
 
-/* A page that left the window. A small tree is built anew, and so is one whose lift a key is too long for: all distances change. */
+/* Adds a page that left the window. A small tree is rebuilt, and so is one whose c^2 is too small for a key: all distances change. */
 static void add_page(const shaping *s, size_t first, size_t n)
 {
         if (first + n <= FEW || look_at(s, first, n) > s->tree->c_squared) {

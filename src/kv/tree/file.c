@@ -89,7 +89,7 @@ static bool find_firsts(dci_kv_tree *tree, uint64_t *bits)
         return true;
 }
 
-/* Every candidate lies in one page; all pages of a cell but the last are full. */
+/* Every candidate is in one page; all pages of a cell but the last are full. */
 static bool count_members(const dci_kv *kv, dci_kv_tree *tree, size_t n, uint64_t *bits)
 {
         const size_t per_page = kv->config.page_tokens;

@@ -154,7 +154,7 @@ static size_t open_nodes(const search *s, size_t wanted)
         return n;
 }
 
-/* The members of a page that count, their rows asked for at once: no prefetcher knows where they lie. */
+/* The members of a page that count, with their rows prefetched. */
 static size_t fetch_page(const search *s, int32_t page, int32_t *members, const void **rows)
 {
         const dci_kv_query *ask = s->ask;

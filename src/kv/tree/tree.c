@@ -278,7 +278,7 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
                 const size_t at = sink + (size_t)candidates[i];
                 const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);
                 out[i] = page.keys + at % per_page * page.key_step;
-                for (size_t j = 0; j < row_bytes; j += DCI_CACHE_LINE) /* they lie apart: no prefetcher knows them */
+                for (size_t j = 0; j < row_bytes; j += DCI_CACHE_LINE) /* scattered rows */
                         DCI_PREFETCH((const unsigned char *)out[i] + j);
         }
         if (guarded)

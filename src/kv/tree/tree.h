@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The tree over one head's candidates (IceCache 2026, algorithms 2 to 4), by the rules of the index's tree (index/tree.h): a candidate
- * is promoted by a hash of the seed and its number; each promoted one is a node, and every candidate lies in the cell of the node nearest
+ * is promoted by a hash of the seed and its number; each promoted one is a node, and every candidate is in the cell of the node nearest
  * to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is c for all, so that nearest is the greatest product. A cell is cut
  * into pages of page_tokens, filled from the front; a page is a list of candidates, whose rows stay where they are in the pool.
  *
@@ -23,7 +23,7 @@ struct dci_kv_tree {
         size_t n_pages; /* numbers in use or free again */
         size_t n_free;
         size_t token_capacity, node_capacity, page_capacity;
-        float c_squared; /* a power of two; infinite: keys too long to be compared lie in cells by position */
+        float c_squared; /* a power of two; infinite: keys are too long to be compared, and cells are by position */
         uint32_t version, built_version; /* of the last change; of the last building */
         int32_t *node_tokens;
         int32_t *node_first, *node_last; /* of the cell's list of pages; -1: it is empty */
@@ -40,14 +40,13 @@ struct dci_kv_tree {
 
 /* --- tree/tree.c: memory, pages ------------------------------------------------------------------------------------- */
 
-/* Sees to a head's tree that is its own, with room for n candidates: taken, grown or copied. */
+/* Makes a head's tree exclusive, with room for n candidates: allocated, grown or copied. */
 dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n);
 void dci_kv_tree_retain(dci_kv_tree *tree);
-/* A head's tree of the first n candidates, as another owner has it: the same one, or if that has more a copy that is cut; NULL where
- * there is none. */
+/* A head's tree of the first n candidates for another owner: the same one or, if that has more, a truncated copy; NULL where there is none. */
 dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
 void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree);
-/* Takes candidates from n on out of a tree that is the head's own; n 0 leaves none. The rows of those that stay are where they were. */
+/* Removes candidates from n on from an exclusive tree. Rows of the others are in place. */
 void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t n);
 /* Bytes of a tree of n candidates, as they are expected, without room for more. */
 size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n);
@@ -67,17 +66,17 @@ void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to
 /* Frees a page; the page that follows one in its cell. */
 void dci_kv_tree_free_page(dci_kv_tree *tree, size_t page);
 void dci_kv_tree_release_next(dci_kv_tree *tree, size_t page);
-/* A candidate joins a cell. There is room, because there is for a partial page of every node. */
+/* Adds a candidate to a cell. There is room for a partial page of every node. */
 void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_t candidate);
-/* Members of a cell that `goes` says so of leave it; the others close up. Returns how many went, which are in out. */
+/* Members of a page. */
 size_t dci_kv_tree_page_fill(const dci_kv *kv, const dci_kv_tree *tree, size_t page);
 void dci_kv_tree_clear(dci_kv_tree *tree);
 /* A free page: the lowest. */
 int32_t dci_kv_tree_alloc_page(dci_kv_tree *tree, size_t node);
-/* The cell holds `n` of its members now, which were written to its pages in order; pages behind are free. */
+/* The cell holds `n` of its members now, which were written to its pages in order; pages after them are free. */
 void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_t n);
 
-/* Where rows of candidates lie. guarded: beside calls that move tables. */
+/* Pointers to rows of candidates. guarded: under map_lock, while calls may move tables. */
 void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const int32_t *candidates, size_t n,
                       bool guarded, const void **out);
 
@@ -85,16 +84,16 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
 
 /* Scratch of a thread; 0 unless groups are trees. */
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv);
-/* Candidates [first, end) come to a head's own tree; a tree that has them already (from a file) gets its means. */
+/* Adds candidates [first, end) to a head's exclusive tree; a tree that has them already (from a file) gets its means. */
 void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
-/* The same of cells that are marked. rows of candidates only. */
+/* Computes means and radii of the cells that are dirty. scratch: 2 dim_k floats. */
 void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch);
 /* The lift of a row of this squared norm. */
 float dci_kv_tree_lift(const dci_kv_tree *tree, float norm2);
 
 /* --- tree/search.c ------------------------------------------------------------------------------------------------------ */
 
-/* What a search takes beside scores for `ld` of them; 0 unless a tree is searched. */
+/* Bytes of a search's scratch, with room for ld scores; 0 unless a tree is searched. */
 size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld);
 
 /* --- tree/file.c -------------------------------------------------------------------------------------------------------- */
