@@ -535,8 +535,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index faults");
-        TCase *refusals = tcase_create("refusals"), *memory = tcase_create("memory");
-        tcase_add_checked_fixture(refusals, setup, teardown);
+        TCase *refusals = test_case_with(suite, "refusals", 60, setup, teardown),
+              *memory = test_case(suite, "memory", 300);
         tcase_add_test(refusals, bad_configs_are_refused);
         tcase_add_test(refusals, bad_adds_are_refused);
         tcase_add_test(refusals, the_lowest_bad_row_is_named_at_any_thread_count);
@@ -546,12 +546,8 @@ int main(void)
         tcase_add_test(refusals, bad_params_are_refused);
         tcase_add_test(refusals, bad_removes_and_reads_are_refused);
         tcase_add_test(refusals, callbacks_cannot_use_the_object_and_can_cancel);
-        tcase_set_timeout(refusals, 60);
-        tcase_set_timeout(memory, 300);
         tcase_add_test(memory, every_allocation_may_fail_once);
         tcase_add_test(memory, a_search_shared_among_threads_may_lack_memory_once);
         tcase_add_test(memory, a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_error);
-        suite_add_tcase(suite, refusals);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }
