@@ -7,6 +7,7 @@ set(dci_sources
     src/core/context.c
     src/core/crc.c
     src/core/executor.c
+    src/core/fields.c
     src/core/file.c
     src/core/file_io.c
     src/core/file_read.c
@@ -102,7 +103,7 @@ set(dci_sources
     src/index/tree/search.c
     src/index/tree/tree.c
     src/gpu/gpu.c
-    src/gpu/args/frames.c
+    src/gpu/args/transforms.c
     src/gpu/host/append.c
     src/gpu/host/attend.c
     src/gpu/host/device.c

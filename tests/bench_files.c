@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/bench_files.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -61,15 +62,31 @@ bench_result bench_run(const char *const *arguments)
         return result;
 }
 
-json_t *bench_good(bench_result result)
+enum { MAX_REPORTS = 64 };
+static json_t *reports[MAX_REPORTS];
+static size_t n_reports;
+
+static void release_reports(void)
+{
+        while (n_reports > 0)
+                json_decref(reports[--n_reports]);
+}
+
+json_t *bench_report(void)
 {
         json_error_t error;
-        ck_assert_msg(result.code == 0, "exit code %d: %s", result.code, result.err);
-        ck_assert_str_eq(result.err, "");
         json_t *report = json_load_file(scratch_path("r.json"), JSON_REJECT_DUPLICATES, &error);
         ck_assert_msg(report != NULL, "line %d: %s", error.line, error.text);
+        ck_assert_uint_lt(n_reports, MAX_REPORTS);
         remove(scratch_path("r.json"));
-        return report;
+        return reports[n_reports++] = report;
+}
+
+json_t *bench_good(bench_result result)
+{
+        ck_assert_msg(result.code == 0, "exit code %d: %s", result.code, result.err);
+        ck_assert_str_eq(result.err, "");
+        return bench_report();
 }
 
 void bench_refused(bench_result result, int code, const char *part)
@@ -89,11 +106,63 @@ void bench_composed(bench_result result)
                 bench_refused(result, result.code == 1 ? 1 : 2, "");
 }
 
+/* --- reports -------------------------------------------------------------------------------------------------------- */
+
+size_t bench_rows(const json_t *report)
+{
+        return json_array_size(json_object_get(report, "rows"));
+}
+
+const json_t *bench_row(const json_t *report, size_t i)
+{
+        return json_array_get(json_object_get(report, "rows"), i);
+}
+
+const json_t *bench_value(const json_t *report, size_t i, const char *name)
+{
+        const json_t *value = json_object_get(bench_row(report, i), name);
+        ck_assert_msg(value != NULL, "row %zu has no '%s'", i, name);
+        return value;
+}
+
 double bench_number(const json_t *report, size_t i, const char *name)
 {
-        const json_t *value = json_object_get(json_array_get(json_object_get(report, "rows"), i), name);
+        const json_t *value = json_object_get(bench_row(report, i), name);
         ck_assert_msg(json_is_number(value), "row %zu has no number '%s'", i, name);
         return json_number_value(value);
+}
+
+const char *bench_text(const json_t *report, size_t i, const char *name)
+{
+        const char *text = json_string_value(bench_value(report, i, name));
+        ck_assert_msg(text != NULL, "row %zu: '%s' is no text", i, name);
+        return text;
+}
+
+bool bench_is_null(const json_t *report, size_t i, const char *name)
+{
+        return json_is_null(bench_value(report, i, name));
+}
+
+void bench_near(double got, double wanted, double tolerance, const char *what)
+{
+        ck_assert_msg(fabs(got - wanted) <= tolerance, "%s: %.9g, wanted %.9g within %g", what, got, wanted, tolerance);
+}
+
+int bench_main(const char *name, void (*setup)(void), void (*teardown)(void), const bench_test *tests, size_t n)
+{
+        Suite *suite = suite_create(name);
+        TCase *tcase = tcase_create(name);
+        tcase_set_timeout(tcase, 120);
+        tcase_add_checked_fixture(tcase, NULL, release_reports);
+        tcase_add_checked_fixture(tcase, setup, teardown);
+        for (size_t i = 0; i < n; i++)
+                if (tests[i].n_loops > 0)
+                        tcase_add_loop_test(tcase, tests[i].test, 0, tests[i].n_loops);
+                else
+                        tcase_add_test(tcase, tests[i].test);
+        suite_add_tcase(suite, tcase);
+        return test_main(suite);
 }
 
 /* --- rows ----------------------------------------------------------------------------------------------------------- */
@@ -336,4 +405,19 @@ void bench_write_ivecs(const char *file, const int32_t *ids, size_t n, size_t wi
                 put(&b, ids + i * width, width * sizeof *ids);
         }
         scratch_put(file, b.bytes, b.n);
+}
+
+void bench_write_trace(const float *keys, size_t dim, size_t tokens, size_t prompt, size_t first_query, size_t group)
+{
+        char text[128];
+        const size_t m = tokens - first_query;
+        float *heads = test_normal(group * m, dim, 9);
+        snprintf(text, sizeof text,
+                 "{\"tokens\": %zu, \"prompt\": %zu, \"first_query\": %zu, \"group\": %zu, \"scale\": 0.1}", tokens,
+                 prompt, first_query, group);
+        scratch_put("meta.json", text, strlen(text));
+        bench_write_f32("keys.npy", keys, tokens, dim);
+        snprintf(text, sizeof text, "%zu, %zu, %zu", group, m, dim);
+        bench_write_npy("queries.npy", "<f4", text, heads, group * m * dim * sizeof *heads);
+        free(heads);
 }

@@ -32,9 +32,9 @@ typedef struct bench_result {
 bench_result bench_run(const char *const *arguments);
 #define BENCH(...) bench_run((const char *const[]){__VA_ARGS__, NULL})
 
-/* Wants success and silence on stderr; returns r.json, which the run must have written with --json. Release with
- * json_decref. */
+/* Wants success and silence on stderr; returns r.json, which the run must have written with --json. It is released with the test. */
 json_t *bench_good(bench_result result);
+json_t *bench_report(void); /* r.json alone */
 
 /* Wants this exit code, and one line on stderr that contains `part`. */
 void bench_refused(bench_result result, int code, const char *part);
@@ -42,8 +42,27 @@ void bench_refused(bench_result result, int code, const char *part);
 /* Whatever a file has become: success and silence, or a failure in one line. Neither a crash nor a stack of messages. */
 void bench_composed(bench_result result);
 
-/* The number `name` of row `i` of the report. */
+/* Rows of the report, and what row `i` has under `name`: it must be there. */
+size_t bench_rows(const json_t *report);
+const json_t *bench_row(const json_t *report, size_t i);
+const json_t *bench_value(const json_t *report, size_t i, const char *name);
 double bench_number(const json_t *report, size_t i, const char *name);
+const char *bench_text(const json_t *report, size_t i, const char *name);
+bool bench_is_null(const json_t *report, size_t i, const char *name);
+void bench_near(double got, double wanted, double tolerance, const char *what);
+
+/* --- suites -------------------------------------------------------------------------------------------------------- */
+
+typedef struct bench_test {
+        const TTest *test;
+        int n_loops; /* 0: it is no loop */
+} bench_test;
+
+/* A suite's main: each test between setup and teardown. */
+int bench_main(const char *name, void (*setup)(void), void (*teardown)(void), const bench_test *tests, size_t n);
+
+/* A trace of one kv head: queries of `group` heads from position first_query on, standard normal by the seed 9. */
+void bench_write_trace(const float *keys, size_t dim, size_t tokens, size_t prompt, size_t first_query, size_t group);
 
 /* --- rows of small integers, which every format holds exactly -------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 
 #include "index/codes/rows.h"
 #include "index/mdci/mdci.h"
+#include "index/tree/route.h"
 #include "tests/index_fixture.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

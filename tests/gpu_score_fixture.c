@@ -124,7 +124,7 @@ static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t 
         s->rows = gpu_take(t, SCORE_SEQUENCES * 4, GPU_MAPPED);
         s->n_tokens = gpu_take(t, SCORE_SEQUENCES * 4, GPU_MAPPED);
         s->n_grouped = gpu_take(t, SCORE_SEQUENCES * 4, GPU_MAPPED);
-        s->n_listed = gpu_take(t, SCORE_ROWS * n_heads * 4, GPU_DEVICE);
+        s->n_clusters = gpu_take(t, SCORE_ROWS * n_heads * 4, GPU_DEVICE);
         s->query_ld = dim + (seed % 2 == 0 ? 0 : 16);
         s->queries = gpu_take(t, n_lists * (size_t)c->group * s->query_ld * dci_dtype_size(c->query_dtype), GPU_DEVICE);
         s->scores = gpu_take(t, n_lists * s->max_groups * (size_t)c->group * sizeof(float), GPU_DEVICE);
@@ -289,7 +289,7 @@ void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
                 ints(s->n_grouped)[i] = behind > 0 ? behind : 0;
         }
         for (size_t i = 0; i < (size_t)SCORE_ROWS * (size_t)c->n_heads; i++)
-                ints(s->n_listed)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
+                ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
         fill_lanes(s);
         memset(s->scores->image, 0xff, s->scores->n_bytes);
         memset(s->parts->image, 0xff, s->parts->n_bytes);
@@ -326,9 +326,9 @@ dci_gpu_score_args score_arguments(const score_state *s)
         args.summaries.pieces = (unsigned char *const *)(void *)s->list->device;
         args.summaries.numbers = (const int32_t *)(void *)s->numbers->device;
         if (c->kind == DCI_GPU_LEARNED)
-                args.frames = s->frames->device;
+                args.transforms = s->frames->device;
         if (c->listed)
-                args.n_listed = (const int32_t *)(void *)s->n_listed->device;
+                args.n_clusters = (const int32_t *)(void *)s->n_clusters->device;
         if (c->kept) {
                 args.lanes.keys = args.lanes.values = s->lane_keys->device;
                 args.pool = gpu_blocks_pool(&s->blocks, false);
@@ -534,7 +534,7 @@ size_t score_compare(score_state *s, const char *what)
                                 continue;
                         }
                         n_sparse++;
-                        l.n_groups = c->listed ? (size_t)ints(s->n_listed)[l.row * (size_t)c->n_heads + h]
+                        l.n_groups = c->listed ? (size_t)ints(s->n_clusters)[l.row * (size_t)c->n_heads + h]
                                                : (l.n_candidates + ((size_t)1 << c->shift) - 1) >> c->shift;
                         check_list(&l, parts);
                 }

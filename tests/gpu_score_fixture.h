@@ -36,7 +36,7 @@ typedef struct score_state {
         dci_rng rng;
         size_t width, head_bytes, per_chunk, chunks_each, max_groups, max_tokens;
         gpu_blocks blocks;
-        gpu_buffer *table, *rows, *n_tokens, *n_grouped, *n_listed, *queries, *list, *piece[SCORE_PIECES], *numbers;
+        gpu_buffer *table, *rows, *n_tokens, *n_grouped, *n_clusters, *queries, *list, *piece[SCORE_PIECES], *numbers;
         gpu_buffer *signs, *centres, *lane_keys, *scores, *parts;
         dci_gpu_chunks chunks;
         dci_gpu_lanes lanes;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "gpu/args/frames_fill.h"
+#include "gpu/args/transforms_fill.h"
 #include "sketch/fit.h"
 
 enum { RANKS, ALONE, RANDOM, ANY, FRAMES };

@@ -26,7 +26,7 @@ dci_gpu_view choose_view_of(const choose_state *s, int32_t i)
 int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view)
 {
         const int32_t per = 1 << s->w->shift;
-        return s->w->listed ? ints(s->n_listed)[ints(s->rows)[i] * s->w->n_heads + h]
+        return s->w->listed ? ints(s->n_clusters)[ints(s->rows)[i] * s->w->n_heads + h]
                             : (view->n_candidates + per - 1) / per;
 }
 

@@ -33,7 +33,7 @@ typedef struct choose_state {
         dci_rng rng;
         int32_t n, n_lists, max_groups, stride;
         dci_gpu_sizes sizes;
-        gpu_buffer *rows, *n_tokens, *n_grouped, *n_listed, *scores, *parts, *lasts, *found, *n_found;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *n_clusters, *scores, *parts, *lasts, *found, *n_found;
         gpu_buffer *positions, *counts, *header, *ranked, *n_ranked;
         choose_chunks spans, ids;
         double *relevance;

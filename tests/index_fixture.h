@@ -7,6 +7,7 @@
 #include "index/codes/rows.h"
 #include "index/filter.h"
 #include "index/pdci/project.h"
+#include "simd/topk.h"
 #include "tests/common.h"
 
 static inline dci_index_config index_config(size_t dim, dci_metric metric, dci_dtype dtype)

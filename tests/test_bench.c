@@ -14,51 +14,6 @@
 
 /* --- the command line -------------------------------------------------------------------------------------------------- */
 
-START_TEST(help_names_every_option_and_code)
-{
-        static const char *const words[] = {"--num-comp-indices",
-                                            "--num-simp-indices",
-                                            "--seed",
-                                            "--prop-to-visit",
-                                            "--prop-to-retrieve",
-                                            "0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1",
-                                            "pdci",
-                                            "--base",
-                                            "--query",
-                                            "--truth",
-                                            "--data",
-                                            "--trace",
-                                            "--limit-base",
-                                            "--limit-queries",
-                                            "--metric",
-                                            "--k ",
-                                            "--kind",
-                                            "--rows",
-                                            "--mode",
-                                            "--threads",
-                                            "--repeat",
-                                            "--isa",
-                                            "--truth-check",
-                                            "--cache",
-                                            "--json",
-                                            "--help",
-                                            "exit codes",
-                                            "examples",
-                                            ".fvecs",
-                                            ".fbin",
-                                            ".hdf5",
-                                            "idx3"};
-        bench_result result = BENCH("ann", "--help");
-        ck_assert_int_eq(result.code, 0);
-        ck_assert_str_eq(result.err, "");
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
-        result = BENCH("--help");
-        ck_assert_int_eq(result.code, 0);
-        ck_assert_ptr_nonnull(strstr(result.out, "ann"));
-}
-END_TEST
-
 START_TEST(version_is_the_librarys)
 {
         char wanted[64];
@@ -66,77 +21,6 @@ START_TEST(version_is_the_librarys)
         bench_result result = BENCH("--version");
         ck_assert_int_eq(result.code, 0);
         ck_assert_str_eq(result.out, wanted);
-}
-END_TEST
-
-static const struct {
-        const char *arguments[10];
-        const char *part;
-} mistakes[] = {
-        {{NULL}, "a command is missing"},
-        {{"anns"}, "unknown command 'anns'"},
-        {{"ann"}, "data is missing"},
-        {{"ann", "--frobnicate", "1"}, "unknown option '--frobnicate'"},
-        {{"ann", "stray"}, "unknown option 'stray'"},
-        {{"ann", "--bas", "x"}, "unknown option '--bas'"},
-        {{"ann", "--k"}, "--k wants a value"},
-        {{"ann", "--k", "0"}, "--k wants an integer of 1 to 16777216, not '0'"},
-        {{"ann", "--k", "16777217"}, "not '16777217'"},
-        {{"ann", "--k", "-1"}, "not '-1'"},
-        {{"ann", "--k=1e3"}, "not '1e3'"},
-        {{"ann", "--k", "18446744073709551617"}, "not '18446744073709551617'"},
-        {{"ann", "--k", "3", "--k", "4"}, "--k is given twice"},
-        {{"ann", "--threads", "1025"}, "--threads wants an integer of 1 to 1024"},
-        {{"ann", "--repeat", "0"}, "--repeat wants an integer of 1 to 1000"},
-        {{"ann", "--truth-check", "0"}, "--truth-check wants an integer"},
-        {{"ann", "--limit-base", "0"}, "--limit-base wants an integer"},
-        {{"ann", "--metric", "manhattan"}, "--metric wants one of ip, l2, cosine, not 'manhattan'"},
-        {{"ann", "--kind", "tree"}, "--kind wants one or more of flat, pdci, mdci, not 'tree'"},
-        {{"ann", "--kind", "pdci,tree"}, "not 'pdci,tree'"},
-        {{"ann", "--kind", "flat,"}, "not 'flat,'"},
-        {{"ann", "--kind", "flat pdci"}, "not 'flat pdci'"},
-        {{"ann", "--kind", "pdc"}, "not 'pdc'"},
-        {{"ann", "--num-comp-indices", "0"}, "--num-comp-indices wants an integer of 1 to 4096, not '0'"},
-        {{"ann", "--num-simp-indices", "4097"}, "--num-simp-indices wants an integer of 1 to 4096, not '4097'"},
-        {{"ann", "--data", "a.hdf5", "--kind", "pdci", "--num-comp-indices", "65", "--num-simp-indices=64"},
-         "65 composite indices of 64 simple ones each: --num-comp-indices times --num-simp-indices is at most 4096"},
-        {{"ann", "--seed", "-1"}, "--seed wants an integer of 0 to 9223372036854775807, not '-1'"},
-        {{"ann", "--seed", "9223372036854775808"}, "not '9223372036854775808'"},
-        {{"ann", "--prop-to-visit", "0"}, "--prop-to-visit wants numbers above 0 and at most 1"},
-        {{"ann", "--prop-to-visit", "0.5,1.01"}, "not '0.5,1.01'"},
-        {{"ann", "--prop-to-visit="}, "--prop-to-visit wants numbers"},
-        {{"ann", "--prop-to-retrieve", "0.1,,1"}, "--prop-to-retrieve wants numbers"},
-        {{"ann", "--prop-to-retrieve", "0.1,"}, "not '0.1,'"},
-        {{"ann", "--prop-to-retrieve", "-0.1"}, "not '-0.1'"},
-        {{"ann", "--prop-to-retrieve", "nan"}, "not 'nan'"},
-        {{"ann", "--prop-to-retrieve", "0x.8"}, "not '0x.8'"},
-        {{"ann", "--prop-to-retrieve", " 0.1"}, "not ' 0.1'"},
-        {{"ann", "--prop-to-retrieve", "1e-400"}, "not '1e-400'"},
-        {{"ann", "--prop-to-retrieve", "0.5.5"}, "not '0.5.5'"},
-        {{"ann", "--prop-to-retrieve", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"},
-         "at most 32"},
-        {{"ann", "--data", "a.hdf5", "--num-comp-indices", "2"}, "--num-comp-indices needs --kind pdci"},
-        {{"ann", "--data", "a.hdf5", "--num-simp-indices", "7"}, "--num-simp-indices needs --kind pdci"},
-        {{"ann", "--data", "a.hdf5", "--kind", "flat", "--seed", "0"}, "--seed needs --kind pdci"},
-        {{"ann", "--data", "a.hdf5", "--prop-to-visit", "1"}, "--prop-to-visit needs --kind pdci"},
-        {{"ann", "--data", "a.hdf5", "--prop-to-retrieve", "1"}, "--prop-to-retrieve needs --kind pdci"},
-        {{"ann", "--rows", "f64"}, "--rows wants one of f32, f16, bf16"},
-        {{"ann", "--mode", "all"}, "--mode wants one of one, batch, both"},
-        {{"ann", "--isa", "mmx"}, "--isa wants one of"},
-        {{"ann", "--json="}, "--json wants a value"},
-        {{"ann", "--base", "a.npy"}, "--base needs --query"},
-        {{"ann", "--query", "a.npy"}, "--query needs --base"},
-        {{"ann", "--base", "a.npy", "--query", "b.npy"}, "--metric is missing"},
-        {{"ann", "--data", "a.hdf5", "--trace", "b"}, "exclude each other"},
-        {{"ann", "--data", "a.hdf5", "--truth", "t.ivecs", "--limit-base", "9"}, "does not fit --limit-base"},
-};
-
-START_TEST(a_mistake_on_the_command_line_is_named)
-{
-        bench_result result = bench_run(mistakes[_i].arguments);
-        bench_refused(result, 2, mistakes[_i].part);
-        ck_assert_ptr_nonnull(strstr(result.err, "--help'"));
-        ck_assert_str_eq(result.out, "");
 }
 END_TEST
 
@@ -150,9 +34,8 @@ START_TEST(a_level_this_machine_lacks_is_refused)
                         continue;
                 }
                 json_t *report = bench_good(RUN("--metric", "ip", "--isa", names[i], JSON));
-                const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+                const json_t *row = bench_row(report, 0);
                 ck_assert_str_eq(json_string_value(json_object_get(row, "isa")), names[i]);
-                json_decref(report);
         }
 }
 END_TEST
@@ -170,7 +53,7 @@ static void expect_row(const json_t *report, size_t i, const char *mode)
         static const char *const texts[] = {"index", "mode", "isa", "metric", "rows", "dataset"};
         static const char *const numbers[] = {"build_s",    "qps",        "qps_min", "qps_max",        "recall",
                                               "dist_comps", "candidates", "bytes",   "read_floor_qps", "total1k"};
-        const json_t *row = json_array_get(json_object_get(report, "rows"), i);
+        const json_t *row = bench_row(report, i);
         expect_strings(row, texts, sizeof texts / sizeof *texts);
         for (size_t j = 0; j < sizeof numbers / sizeof *numbers; j++)
                 ck_assert_msg(bench_number(report, i, numbers[j]) > 0, "%s is not positive", numbers[j]);
@@ -205,12 +88,11 @@ START_TEST(json_and_table_hold_what_they_promise)
                 json_t *report = bench_good(result);
                 expect_strings(json_object_get(report, "machine"), machine, sizeof machine / sizeof *machine);
                 ck_assert(json_is_integer(json_object_get(json_object_get(report, "machine"), "cores")));
-                ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 2);
+                ck_assert_uint_eq(bench_rows(report), 2);
                 expect_row(report, 0, "one");
                 expect_row(report, 1, "batch");
                 for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
                         ck_assert_ptr_nonnull(strstr(result.out, titles[i]));
-                json_decref(report);
         }
 }
 END_TEST
@@ -219,12 +101,11 @@ START_TEST(mode_and_limits_are_obeyed)
 {
         json_t *report =
                 bench_good(RUN("--metric", "l2", "--mode", "one", "--limit-base", "50", "--limit-queries", "3", JSON));
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1);
+        ck_assert_uint_eq(bench_rows(report), 1);
         ck_assert_double_eq(bench_number(report, 0, "n"), 50);
         ck_assert_double_eq(bench_number(report, 0, "n_queries"), 3);
         ck_assert_double_eq(bench_number(report, 0, "k"), 10);
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -233,7 +114,6 @@ START_TEST(neighbours_of_its_own_fit_any_number_of_rows)
         json_t *report = bench_good(RUN("--metric", "l2", "--truth", "own", "--limit-base", "50", JSON));
         ck_assert_double_eq(bench_number(report, 0, "n"), 50);
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -247,9 +127,8 @@ START_TEST(names_that_are_no_text_are_reported_in_ascii)
                 snprintf(path, sizeof path, "%s", scratch_path(names[i][0]));
                 json_t *report = bench_good(
                         BENCH("ann", "--base", path, "--query", scratch_path("query.npy"), "--metric", "l2", JSON));
-                const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+                const json_t *row = bench_row(report, 0);
                 ck_assert_str_eq(json_string_value(json_object_get(row, "dataset")), names[i][1]);
-                json_decref(report);
         }
 }
 END_TEST
@@ -259,7 +138,6 @@ START_TEST(more_neighbours_than_rows_are_all_rows)
         json_t *report = bench_good(RUN("--metric", "ip", "--k", "1000", JSON));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
         ck_assert_double_eq(bench_number(report, 0, "k"), 1000);
-        json_decref(report);
 }
 END_TEST
 
@@ -271,7 +149,6 @@ START_TEST(equal_rows_do_not_cost_recall)
         json_t *report = bench_good(RUN("--metric", "l2", "--truth-check", "99", JSON));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
         ck_assert_double_eq(json_number_value(json_object_get(json_object_get(report, "truth"), "checked")), N_QUERIES);
-        json_decref(report);
 }
 END_TEST
 
@@ -290,7 +167,6 @@ START_TEST(scores_too_close_for_float_are_told_apart)
         bench_write_f32("query.npy", queries, N_QUERIES, DIM);
         json_t *report = bench_good(RUN("--metric", "ip", "--truth-check", "12", JSON));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -339,7 +215,6 @@ START_TEST(recall_counts_what_rounded_rows_miss)
         json_t *report = bench_good(RUN("--metric", "ip", "--rows", "bf16", "--k", "100", JSON));
         for (size_t i = 0; i < 2; i++)
                 ck_assert_double_le(fabs(bench_number(report, i, "recall") - (double)kept / (BEST * N_QUERIES)), 1e-8);
-        json_decref(report);
 }
 END_TEST
 
@@ -404,7 +279,7 @@ static double distances_of(uint64_t seed, double visit, double retrieve)
 
 static double param_of(const json_t *report, size_t i, const char *name)
 {
-        const json_t *row = json_array_get(json_object_get(report, "rows"), i);
+        const json_t *row = bench_row(report, i);
         const json_t *value = json_object_get(json_object_get(row, "params"), name);
         ck_assert_msg(json_is_number(value), "row %zu has no parameter '%s'", i, name);
         return json_number_value(value);
@@ -412,7 +287,7 @@ static double param_of(const json_t *report, size_t i, const char *name)
 
 static void expect_name(const json_t *report, size_t i, const char *name, const char *wanted)
 {
-        const json_t *row = json_array_get(json_object_get(report, "rows"), i);
+        const json_t *row = bench_row(report, i);
         ck_assert_str_eq(json_string_value(json_object_get(row, name)), wanted);
 }
 
@@ -421,7 +296,7 @@ START_TEST(each_effort_is_a_row_per_mode_beside_flat)
         static const double visits[] = {0.3, 1}, retrieves[] = {0.05, 0.2, 1};
         bench_result result = RUN(PDCI, "5", "--prop-to-visit", "0.3,1", "--prop-to-retrieve", "0.05,0.2,1.0", JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 2 + 2 * 2 * 3);
+        ck_assert_uint_eq(bench_rows(report), 2 + 2 * 2 * 3);
         expect_name(report, 0, "index", "flat");
         expect_name(report, 1, "index", "flat");
         for (size_t i = 2; i < 14; i++) {
@@ -448,14 +323,13 @@ START_TEST(each_effort_is_a_row_per_mode_beside_flat)
         }
         ck_assert_double_lt(bench_number(report, 2, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, "3x4 visit 0.3 retrieve 0.05"));
-        json_decref(report);
 }
 END_TEST
 
 START_TEST(the_default_sweep_ends_with_exact_search)
 {
         json_t *report = bench_good(RUN("--metric", "ip", "--kind", "flat,pdci", "--mode", "batch", JSON));
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1 + 9);
+        ck_assert_uint_eq(bench_rows(report), 1 + 9);
         for (size_t i = 1; i < 10; i++) {
                 ck_assert_double_eq(param_of(report, i, "prop_to_visit"), 1);
                 ck_assert_double_eq(param_of(report, i, "num_comp_indices"), 2);
@@ -469,7 +343,6 @@ START_TEST(the_default_sweep_ends_with_exact_search)
         }
         ck_assert_double_eq(bench_number(report, 9, "recall"), 1);
         ck_assert_double_eq(bench_number(report, 9, "dist_comps"), N);
-        json_decref(report);
 }
 END_TEST
 
@@ -481,7 +354,6 @@ START_TEST(a_seed_decides_what_is_found)
                 json_t *report = bench_good(RUN(PDCI, seeds[i], "--prop-to-retrieve", "0.1", "--mode", "batch", JSON));
                 recall[i] = bench_number(report, 1, "recall");
                 distances[i] = bench_number(report, 1, "dist_comps");
-                json_decref(report);
         }
         ck_assert_double_eq(recall[0], recall[1]);
         ck_assert_double_eq(distances[0], distances[1]);
@@ -509,46 +381,27 @@ START_TEST(too_little_memory_ends_with_code_1)
 END_TEST
 #endif
 
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench");
-        const struct {
-                const char *name;
-                const TTest *tests[12];
-        } cases[] = {
-                {"command line",
-                 {help_names_every_option_and_code, version_is_the_librarys, a_level_this_machine_lacks_is_refused}},
-                {"report",
-                 {json_and_table_hold_what_they_promise, mode_and_limits_are_obeyed,
-                  neighbours_of_its_own_fit_any_number_of_rows, names_that_are_no_text_are_reported_in_ascii,
-                  more_neighbours_than_rows_are_all_rows, equal_rows_do_not_cost_recall,
-                  scores_too_close_for_float_are_told_apart, recall_counts_what_rounded_rows_miss,
-                  numbers_that_are_none_are_refused_by_name, a_report_that_cannot_be_written_is_said_before_and_after}},
-                {"Prioritized DCI",
-                 {each_effort_is_a_row_per_mode_beside_flat, the_default_sweep_ends_with_exact_search,
-                  a_seed_decides_what_is_found}},
-        };
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                TCase *tests = tcase_create(cases[i].name);
-                tcase_set_timeout(tests, 120);
-                tcase_add_checked_fixture(tests, setup, teardown);
-                for (size_t j = 0; cases[i].tests[j] != NULL; j++)
-                        tcase_add_test(tests, cases[i].tests[j]);
-                if (i == 0)
-                        tcase_add_loop_test(tests, a_mistake_on_the_command_line_is_named, 0,
-                                            (int)(sizeof mistakes / sizeof *mistakes));
-                suite_add_tcase(s, tests);
-        }
-#if !BENCH_SANITIZED
-        TCase *memory = tcase_create("memory");
-        tcase_add_checked_fixture(memory, setup, teardown);
-        tcase_add_test(memory, too_little_memory_ends_with_code_1);
-        suite_add_tcase(s, memory);
-#endif
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {
+                {version_is_the_librarys, 0},
+                {a_level_this_machine_lacks_is_refused, 0},
+                {json_and_table_hold_what_they_promise, 0},
+                {mode_and_limits_are_obeyed, 0},
+                {neighbours_of_its_own_fit_any_number_of_rows, 0},
+                {names_that_are_no_text_are_reported_in_ascii, 0},
+                {more_neighbours_than_rows_are_all_rows, 0},
+                {equal_rows_do_not_cost_recall, 0},
+                {scores_too_close_for_float_are_told_apart, 0},
+                {recall_counts_what_rounded_rows_miss, 0},
+                {numbers_that_are_none_are_refused_by_name, 0},
+                {a_report_that_cannot_be_written_is_said_before_and_after, 0},
+                {each_effort_is_a_row_per_mode_beside_flat, 0},
+                {the_default_sweep_ends_with_exact_search, 0},
+                {a_seed_decides_what_is_found, 0},
+#if !BENCH_SANITIZED
+                {too_little_memory_ends_with_code_1, 0},
+#endif
+        };
+        return bench_main("bench", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -40,7 +40,6 @@ START_TEST(every_row_format_agrees_with_known_neighbours)
         ck_assert_double_eq(bench_number(report, 0, "n"), N);
         ck_assert_double_eq(bench_number(report, 0, "dim"), DIM);
         ck_assert_double_eq(bench_number(report, 0, "n_queries"), N_QUERIES);
-        json_decref(report);
 }
 END_TEST
 
@@ -57,7 +56,6 @@ START_TEST(signed_bytes_keep_their_sign)
                                           scratch_path("query.npy"), "--truth", scratch_path("truth.ivecs"), "--metric",
                                           "l2", "--k", "1", "--repeat", "1", "--json", scratch_path("r.json")));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -268,7 +266,6 @@ START_TEST(every_truth_format_is_read)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
                 json_t *report = bench_good(run_truth(names[i]));
                 ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-                json_decref(report);
         }
 }
 END_TEST
@@ -310,35 +307,21 @@ START_TEST(a_wrong_truth_ends_with_code_1)
 }
 END_TEST
 
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench files");
-        TCase *rows = tcase_create("rows");
-        tcase_set_timeout(rows, 120);
-        tcase_add_checked_fixture(rows, setup, teardown);
-        tcase_add_loop_test(rows, every_row_format_agrees_with_known_neighbours, 0, (int)bench_n_formats);
-        tcase_add_loop_test(rows, a_file_cut_anywhere_is_refused, 0, (int)bench_n_formats);
-        tcase_add_loop_test(rows, a_changed_byte_is_an_answer_or_a_sentence, 0, (int)bench_n_formats);
-        tcase_add_loop_test(rows, bytes_behind_the_end_are_refused, 0, (int)bench_n_formats);
-        tcase_add_loop_test(rows, a_lying_header_is_refused, 0, (int)(sizeof lies / sizeof *lies));
-        tcase_add_test(rows, a_gzip_that_promises_too_much_is_refused);
-        tcase_add_test(rows, a_gzip_that_holds_more_is_refused);
-        tcase_add_test(rows, a_damaged_gzip_is_refused);
-        tcase_add_test(rows, signed_bytes_keep_their_sign);
-        tcase_add_test(rows, rows_of_another_length_are_refused);
-        tcase_add_test(rows, what_is_no_file_is_refused);
-        suite_add_tcase(s, rows);
-        TCase *truth = tcase_create("truth");
-        tcase_set_timeout(truth, 120);
-        tcase_add_checked_fixture(truth, setup, teardown);
-        tcase_add_test(truth, every_truth_format_is_read);
-        tcase_add_test(truth, a_truth_that_cannot_be_is_refused);
-        tcase_add_test(truth, a_wrong_truth_ends_with_code_1);
-        suite_add_tcase(s, truth);
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{every_row_format_agrees_with_known_neighbours, (int)bench_n_formats},
+                                    {signed_bytes_keep_their_sign, 0},
+                                    {a_file_cut_anywhere_is_refused, (int)bench_n_formats},
+                                    {bytes_behind_the_end_are_refused, (int)bench_n_formats},
+                                    {a_lying_header_is_refused, (int)(sizeof lies / sizeof *lies)},
+                                    {a_gzip_that_promises_too_much_is_refused, 0},
+                                    {a_gzip_that_holds_more_is_refused, 0},
+                                    {a_damaged_gzip_is_refused, 0},
+                                    {rows_of_another_length_are_refused, 0},
+                                    {what_is_no_file_is_refused, 0},
+                                    {a_changed_byte_is_an_answer_or_a_sentence, (int)bench_n_formats},
+                                    {every_truth_format_is_read, 0},
+                                    {a_truth_that_cannot_be_is_refused, 0},
+                                    {a_wrong_truth_ends_with_code_1, 0}};
+        return bench_main("bench files", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -8,28 +8,15 @@
 
 #define GPU(...) BENCH("gpu", "--device", "host", "--threads", "1", __VA_ARGS__, "--json", scratch_path("r.json"))
 
-static const char *text(const json_t *report, size_t i, const char *name)
-{
-        const json_t *rows = json_object_get(report, "rows");
-        const char *value = json_string_value(json_object_get(json_array_get(rows, i), name));
-        ck_assert_ptr_nonnull(value);
-        return value;
-}
-
-static size_t count_rows(const json_t *report)
-{
-        return json_array_size(json_object_get(report, "rows"));
-}
-
 /* How many rows are of this part; each has times in order. */
 static size_t count_part(const json_t *report, const char *part)
 {
         size_t n = 0;
-        for (size_t i = 0; i < count_rows(report); i++) {
+        for (size_t i = 0; i < bench_rows(report); i++) {
                 ck_assert(bench_number(report, i, "us") > 0);
                 ck_assert(bench_number(report, i, "us_p10") <= bench_number(report, i, "us"));
                 ck_assert(bench_number(report, i, "us") <= bench_number(report, i, "us_p90"));
-                n += strcmp(text(report, i, "part"), part) == 0;
+                n += strcmp(bench_text(report, i, "part"), part) == 0;
         }
         return n;
 }
@@ -51,17 +38,15 @@ START_TEST(kernels_are_measured_beside_limits)
         ck_assert_uint_eq(count_part(report, "sparse"), 1);
         ck_assert_uint_eq(count_part(report, "append"), 5);
         ck_assert_uint_eq(count_part(report, "tail"), 2);
-        ck_assert_uint_eq(count_rows(report), 35);
-        json_decref(report);
+        ck_assert_uint_eq(bench_rows(report), 35);
 }
 END_TEST
 
 START_TEST(summaries_are_formed)
 {
-        json_t *report = bench_good(GPU("--part", "form"));
-        ck_assert_uint_eq(count_part(report, "form"),
+        json_t *report = bench_good(GPU("--part", "encode"));
+        ck_assert_uint_eq(count_part(report, "encode"),
                           6); /* four of a prompt, a step with nothing due and one with a unit */
-        json_decref(report);
 }
 END_TEST
 
@@ -69,20 +54,18 @@ START_TEST(clusters_are_made)
 {
         json_t *report = bench_good(GPU("--part", "kmeans"));
         ck_assert_uint_eq(count_part(report, "kmeans"), 1);
-        for (size_t i = 0; i < count_rows(report); i++)
-                if (strcmp(text(report, i, "part"), "kmeans") == 0) {
+        for (size_t i = 0; i < bench_rows(report); i++)
+                if (strcmp(bench_text(report, i, "part"), "kmeans") == 0) {
                         ck_assert(bench_number(report, i, "rounds") == 3);
                         ck_assert(bench_number(report, i, "operations") > 0);
                 }
-        json_decref(report);
 }
 END_TEST
 
 START_TEST(choices_are_measured_and_held_against_the_reference)
 {
-        json_t *report = bench_good(GPU("--part", "choose"));
-        ck_assert_uint_eq(count_part(report, "choose"), 15); /* tokens, pages and listed groups */
-        json_decref(report);
+        json_t *report = bench_good(GPU("--part", "select"));
+        ck_assert_uint_eq(count_part(report, "select"), 15); /* tokens, pages and listed groups */
 }
 END_TEST
 
@@ -91,8 +74,8 @@ START_TEST(residency_lies_between_the_last_step_and_the_future)
 {
         json_t *report = bench_good(GPU("--part", "residency", "--preset", "quest,sketch,full", "--budget", "256"));
         ck_assert_uint_eq(count_part(report, "residency"), 6); /* full has no lists */
-        for (size_t i = 0; i < count_rows(report); i++) {
-                if (strcmp(text(report, i, "part"), "residency") != 0)
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                if (strcmp(bench_text(report, i, "part"), "residency") != 0)
                         continue;
                 const double hits = bench_number(report, i, "hit_rate");
                 const double offline = bench_number(report, i, "hit_rate_offline");
@@ -101,12 +84,11 @@ START_TEST(residency_lies_between_the_last_step_and_the_future)
                 ck_assert(bench_number(report, i, "hit_rate_last") <= hits);
                 ck_assert_double_eq_tol(bench_number(report, i, "bytes_step_saved"), all * hits, 1e-6 * all);
                 /* Quest's pages of 16 are fetched whole. */
-                ck_assert(bench_number(report, i, "unit_tokens") == (*text(report, i, "arm") == 'q' ? 16 : 1));
+                ck_assert(bench_number(report, i, "unit_tokens") == (*bench_text(report, i, "arm") == 'q' ? 16 : 1));
                 /* Four times the budget is more than sixteen steps' lists change. */
                 if (bench_number(report, i, "times_budget") == 4)
                         ck_assert(hits == offline);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -115,17 +97,16 @@ START_TEST(every_preset_decodes)
 {
         json_t *report = bench_good(GPU("--part", "step", "--steps", "2"));
         ck_assert_uint_eq(count_part(report, "step"), DCI_KV_PRESETS);
-        for (size_t i = 0; i < count_rows(report); i++) {
-                if (strcmp(text(report, i, "part"), "step") != 0)
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                if (strcmp(bench_text(report, i, "part"), "step") != 0)
                         continue;
-                const bool is_full = strcmp(text(report, i, "arm"), "full") == 0;
+                const bool is_full = strcmp(bench_text(report, i, "arm"), "full") == 0;
                 const double hit_rate = bench_number(report, i, "hit_rate");
                 ck_assert(hit_rate >= 0 && hit_rate <= 1);
                 ck_assert(bench_number(report, i, "device_us") > 0);
                 ck_assert(!is_full || bench_number(report, i, "bytes_fetched_step") == 0);
                 ck_assert(bench_number(report, i, "pinned_bytes") >= 3 * 2 * 1024 * 512);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -136,8 +117,8 @@ START_TEST(every_way_of_fetching_decodes_a_batch)
         for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
                 json_t *report =
                         bench_good(GPU("--part", "step", "--preset", "sketch", "--batch", "3", "--gather", ways[i]));
-                const size_t last = count_rows(report) - 1;
-                ck_assert_str_eq(text(report, last, "gather"), ways[i]);
+                const size_t last = bench_rows(report) - 1;
+                ck_assert_str_eq(bench_text(report, last, "gather"), ways[i]);
                 ck_assert(bench_number(report, last, "batch") == 3);
                 /* The same rows, but for a cache that keeps none. */
                 const double bytes = bench_number(report, last, "bytes_fetched_step");
@@ -146,7 +127,6 @@ START_TEST(every_way_of_fetching_decodes_a_batch)
                         fetched = bytes;
                 ck_assert((bench_number(report, last, "hit_rate") > 0) == (i < 4));
                 ck_assert(i == 4 ? bytes > fetched : bytes == fetched);
-                json_decref(report);
         }
 }
 END_TEST
@@ -157,17 +137,16 @@ START_TEST(errors_are_those_of_the_cpu)
         json_t *report = bench_good(GPU("--part", "error", "--preset", "full,quest,sketch+lowbit", "--walk-steps", "8",
                                         "--trace", test_trace_dir()));
         ck_assert_uint_eq(count_part(report, "error"), 3);
-        for (size_t i = 0; i < count_rows(report); i++) {
-                if (strcmp(text(report, i, "part"), "error") != 0)
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                if (strcmp(bench_text(report, i, "part"), "error") != 0)
                         continue;
                 const double cpu = bench_number(report, i, "err_cpu"), device = bench_number(report, i, "err_device");
-                const bool is_full = strcmp(text(report, i, "arm"), "full") == 0;
+                const bool is_full = strcmp(bench_text(report, i, "arm"), "full") == 0;
                 ck_assert(is_full ? cpu < 1e-5 : cpu > 1e-4);
                 ck_assert_double_eq_tol(cpu, device, 1e-5);
                 ck_assert(bench_number(report, i, "furthest") < 1e-5);
                 ck_assert(bench_number(report, i, "steps") == 8);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -183,13 +162,15 @@ START_TEST(a_decode_is_measured_as_a_whole_and_by_phases)
         json_t *report =
                 bench_good(GPU("--part", "decode", "--preset", "full,sketch,quest,icecache", "--batches", "1,2"));
         ck_assert_uint_eq(count_part(report, "decode"), 4 * 2 * 2);
-        for (size_t i = 0; i < count_rows(report); i++) {
-                if (strcmp(text(report, i, "part"), "decode") != 0)
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                if (strcmp(bench_text(report, i, "part"), "decode") != 0)
                         continue;
-                const char kind = *text(report, i, "arm"); /* f, s, q, c */
+                const char kind = *bench_text(report, i, "arm"); /* f, s, q, c */
                 const double tokens = bench_number(report, i, "tokens"), batch = bench_number(report, i, "batch");
-                ck_assert_str_eq(text(report, i, "planner"), kind == 'f' ? "none" : kind == 'i' ? "host" : "device");
-                ck_assert_str_eq(text(report, i, "runs_as"), kind == 'i' ? "calls" : "graph");
+                ck_assert_str_eq(bench_text(report, i, "planner"), kind == 'f'   ? "none"
+                                                                   : kind == 'i' ? "host"
+                                                                                 : "device");
+                ck_assert_str_eq(bench_text(report, i, "runs_as"), kind == 'i' ? "calls" : "graph");
                 ck_assert(tokens == 600 || tokens == 1024);
                 ck_assert(bench_number(report, i, "full_bytes") == 3 * 2 * 512 * batch * tokens);
                 ck_assert_double_eq_tol(bench_number(report, i, "us_model"), bench_number(report, i, "us") * 32 / 3,
@@ -206,7 +187,6 @@ START_TEST(a_decode_is_measured_as_a_whole_and_by_phases)
                 ck_assert((number_or_zero(report, i, "summary_bytes") > 0) == (kind == 's' || kind == 'q'));
                 ck_assert(bench_number(report, i, "walk_overlap") > 0.3 && bench_number(report, i, "walk_kept") <= 1);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -216,8 +196,7 @@ START_TEST(a_decode_says_what_it_leaves_out)
         json_t *report = bench_good(GPU("--part", "decode", "--preset", "full,icecache", "--lengths", "600,1048576",
                                         "--batches", "64", "--host-gib", "1", "--host-tokens", "700"));
         ck_assert_uint_eq(count_part(report, "decode"), 1);
-        ck_assert_str_eq(text(report, count_rows(report) - 1, "arm"), "full");
-        json_decref(report);
+        ck_assert_str_eq(bench_text(report, bench_rows(report) - 1, "arm"), "full");
 }
 END_TEST
 
@@ -228,12 +207,12 @@ START_TEST(a_long_run_reads_nothing_stale)
         json_t *report =
                 bench_good(GPU("--part", "soak", "--preset", "sketch,quest,icecache,freekv,clusterkv,louiskv"));
         ck_assert_uint_eq(count_part(report, "soak"), 6);
-        for (size_t i = 0; i < count_rows(report); i++) {
-                if (strcmp(text(report, i, "part"), "soak") != 0)
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                if (strcmp(bench_text(report, i, "part"), "soak") != 0)
                         continue;
-                const bool by_host = *text(report, i, "arm") == 'i';
-                ck_assert_str_eq(text(report, i, "planner"), by_host ? "host" : "device");
-                ck_assert_str_eq(text(report, i, "runs_as"), by_host ? "calls" : "graph");
+                const bool by_host = *bench_text(report, i, "arm") == 'i';
+                ck_assert_str_eq(bench_text(report, i, "planner"), by_host ? "host" : "device");
+                ck_assert_str_eq(bench_text(report, i, "runs_as"), by_host ? "calls" : "graph");
                 ck_assert(bench_number(report, i, "steps") == 48 && bench_number(report, i, "lives") == 47);
                 ck_assert(bench_number(report, i, "blocks_poisoned") > 47);
                 /* Layers and query heads of every other step. */
@@ -243,7 +222,6 @@ START_TEST(a_long_run_reads_nothing_stale)
                 ck_assert(bench_number(report, i, "mean_apart") < 1e-3);
                 ck_assert(bench_number(report, i, "units_asked") > 0);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -252,22 +230,20 @@ START_TEST(resident_pages_are_counted)
 {
         json_t *report =
                 bench_good(GPU("--part", "decode", "--preset", "quest", "--lengths", "600", "--resident", "8"));
-        const size_t last = count_rows(report) - 1;
+        const size_t last = bench_rows(report) - 1;
         ck_assert(bench_number(report, last, "resident_mib") == 8);
         ck_assert(bench_number(report, last, "resident_rate") == 1);
         ck_assert(bench_number(report, last, "bytes_fetched_step") == 0);
         ck_assert(bench_number(report, last, "resident_used_bytes") > 0);
-        json_decref(report);
         report = bench_good(GPU("--part", "soak", "--preset", "sketch,quest", "--resident", "2"));
-        for (size_t i = 0; i < count_rows(report); i++) {
-                if (strcmp(text(report, i, "part"), "soak") != 0)
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                if (strcmp(bench_text(report, i, "part"), "soak") != 0)
                         continue;
                 ck_assert(bench_number(report, i, "resident_bytes") > (double)(1 << 20));
                 ck_assert(bench_number(report, i, "units_resident") > 0);
                 ck_assert(bench_number(report, i, "units_resident") < bench_number(report, i, "units_missed"));
                 ck_assert(bench_number(report, i, "mean_apart") < 1e-3);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -290,23 +266,18 @@ END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("bench_gpu");
-        TCase *tcase = tcase_create("gpu");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
-        tcase_add_test(tcase, kernels_are_measured_beside_limits);
-        tcase_add_test(tcase, summaries_are_formed);
-        tcase_add_test(tcase, clusters_are_made);
-        tcase_add_test(tcase, choices_are_measured_and_held_against_the_reference);
-        tcase_add_test(tcase, residency_lies_between_the_last_step_and_the_future);
-        tcase_add_test(tcase, every_preset_decodes);
-        tcase_add_test(tcase, every_way_of_fetching_decodes_a_batch);
-        tcase_add_test(tcase, errors_are_those_of_the_cpu);
-        tcase_add_test(tcase, a_decode_is_measured_as_a_whole_and_by_phases);
-        tcase_add_test(tcase, a_decode_says_what_it_leaves_out);
-        tcase_add_test(tcase, a_long_run_reads_nothing_stale);
-        tcase_add_test(tcase, resident_pages_are_counted);
-        tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
-        suite_add_tcase(suite, tcase);
-        return test_main(suite);
+        const bench_test tests[] = {{kernels_are_measured_beside_limits, 0},
+                                    {summaries_are_formed, 0},
+                                    {clusters_are_made, 0},
+                                    {choices_are_measured_and_held_against_the_reference, 0},
+                                    {residency_lies_between_the_last_step_and_the_future, 0},
+                                    {every_preset_decodes, 0},
+                                    {every_way_of_fetching_decodes_a_batch, 0},
+                                    {errors_are_those_of_the_cpu, 0},
+                                    {a_decode_is_measured_as_a_whole_and_by_phases, 0},
+                                    {a_decode_says_what_it_leaves_out, 0},
+                                    {a_long_run_reads_nothing_stale, 0},
+                                    {resident_pages_are_counted, 0},
+                                    {a_mistake_on_the_command_line_is_named, 0}};
+        return bench_main("bench_gpu", scratch_open, scratch_close, tests, sizeof tests / sizeof *tests);
 }

@@ -74,13 +74,12 @@ START_TEST(an_hdf5_file_brings_its_metric_and_truth)
         for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
                 h5_whole(files[i].distance, files[i].variable, files[i].packed, files[i].with_neighbours);
                 json_t *report = bench_good(H5_RUN("--json", scratch_path("r.json"), "--k", files[i].k));
-                const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+                const json_t *row = bench_row(report, 0);
                 ck_assert_str_eq(json_string_value(json_object_get(row, "metric")), files[i].metric);
                 ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "truth"), "origin")),
                                  files[i].origin);
                 ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
                 ck_assert_double_eq(bench_number(report, 0, "n"), N);
-                json_decref(report);
         }
 }
 END_TEST
@@ -96,7 +95,6 @@ START_TEST(an_hdf5_file_without_a_known_distance_needs_a_metric)
                 json_t *report = bench_good(H5_RUN("--json", scratch_path("r.json"), "--metric", "ip", "--k", "4"));
                 ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "truth"), "origin")),
                                  "computed");
-                json_decref(report);
         }
 }
 END_TEST
@@ -216,24 +214,16 @@ START_TEST(an_hdf5_file_of_the_wrong_form_is_refused)
 }
 END_TEST
 
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench hdf5");
-        TCase *hdf5 = tcase_create("hdf5");
-        tcase_set_timeout(hdf5, 120);
-        tcase_add_checked_fixture(hdf5, setup, teardown);
-        tcase_add_test(hdf5, an_hdf5_file_brings_its_metric_and_truth);
-        tcase_add_test(hdf5, an_hdf5_file_without_a_known_distance_needs_a_metric);
-        tcase_add_test(hdf5, a_truncated_hdf5_file_is_refused);
-        tcase_add_test(hdf5, an_hdf5_file_of_the_wrong_form_is_refused);
-#if !BENCH_SANITIZED
-        tcase_add_test(hdf5, a_changed_byte_of_an_hdf5_file_is_an_answer_or_a_sentence);
-#endif
-        suite_add_tcase(s, hdf5);
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {
+                {an_hdf5_file_brings_its_metric_and_truth, 0},
+                {an_hdf5_file_without_a_known_distance_needs_a_metric, 0},
+                {a_truncated_hdf5_file_is_refused, 0},
+#if !BENCH_SANITIZED
+                {a_changed_byte_of_an_hdf5_file_is_an_answer_or_a_sentence, 0},
+#endif
+                {an_hdf5_file_of_the_wrong_form_is_refused, 0},
+        };
+        return bench_main("bench hdf5", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -13,20 +13,6 @@
 #define KMEANS_JSON "--json", scratch_path("r.json"), "--rounds", "2"
 #define TRACE(folder, ...) BENCH("kmeans", "--trace", folder, "--json", scratch_path("r.json"), __VA_ARGS__)
 
-static const json_t *value_of(const json_t *report, size_t i, const char *name)
-{
-        const json_t *value = json_object_get(json_array_get(json_object_get(report, "rows"), i), name);
-        ck_assert_msg(value != NULL, "row %zu has no '%s'", i, name);
-        return value;
-}
-
-static const char *text_of(const json_t *report, size_t i, const char *name)
-{
-        const char *text = json_string_value(value_of(report, i, name));
-        ck_assert_msg(text != NULL, "row %zu: '%s' is no text", i, name);
-        return text;
-}
-
 static double number_in(const json_t *object, const char *name)
 {
         ck_assert(json_is_number(json_object_get(object, name)));
@@ -41,11 +27,11 @@ START_TEST(each_arm_is_a_row_with_its_keys)
         bench_result result =
                 KMEANS("--clusters", "5,9", "--threads", "1,2", "--iter", "4", "--seed", "3", KMEANS_JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 4);
+        ck_assert_uint_eq(bench_rows(report), 4);
         ck_assert_str_eq(json_string_value(json_object_get(report, "dataset")), "base.npy");
         for (size_t i = 0; i < 4; i++) {
                 const double rounds = bench_number(report, i, "rounds");
-                const json_t *history = value_of(report, i, "history");
+                const json_t *history = bench_value(report, i, "history");
                 ck_assert_double_eq(bench_number(report, i, "n"), N);
                 ck_assert_double_eq(bench_number(report, i, "dim"), DIM);
                 ck_assert_double_eq(bench_number(report, i, "clusters"), clusters[i]);
@@ -54,14 +40,14 @@ START_TEST(each_arm_is_a_row_with_its_keys)
                 ck_assert_double_eq(bench_number(report, i, "seed"), 3);
                 ck_assert_double_le(rounds, 4);
                 ck_assert_double_gt(bench_number(report, i, "seconds"), 0);
-                ck_assert_uint_eq(json_array_size(value_of(report, i, "all_seconds")), 2);
+                ck_assert_uint_eq(json_array_size(bench_value(report, i, "all_seconds")), 2);
                 ck_assert_double_ge(bench_number(report, i, "largest"), ceil(N / clusters[i]));
                 ck_assert_double_eq(bench_number(report, i, "empty"), 0);
-                ck_assert_str_eq(text_of(report, i, "metric"), "cosine");
-                ck_assert_str_eq(text_of(report, i, "init"), "random");
-                ck_assert_str_eq(text_of(report, i, "stop"), rounds < 4 ? "stable" : "rounds");
-                ck_assert_ptr_nonnull(strstr(result.out, text_of(report, i, "isa")));
-                ck_assert(json_is_number(value_of(report, i, "objective_free")));
+                ck_assert_str_eq(bench_text(report, i, "metric"), "cosine");
+                ck_assert_str_eq(bench_text(report, i, "init"), "random");
+                ck_assert_str_eq(bench_text(report, i, "stop"), rounds < 4 ? "stable" : "rounds");
+                ck_assert_ptr_nonnull(strstr(result.out, bench_text(report, i, "isa")));
+                ck_assert(json_is_number(bench_value(report, i, "objective_free")));
                 ck_assert_uint_eq(json_array_size(history), (size_t)rounds);
                 ck_assert_double_eq(number_in(json_array_get(history, 0), "moved"), N);
                 for (size_t r = 1; r < json_array_size(history); r++) {
@@ -72,7 +58,6 @@ START_TEST(each_arm_is_a_row_with_its_keys)
                 ck_assert_double_eq(bench_number(report, i, "objective"), bench_number(report, i - i % 2, "objective"));
         }
         ck_assert_double_gt(bench_number(report, 2, "objective"), bench_number(report, 0, "objective"));
-        json_decref(report);
 }
 END_TEST
 
@@ -110,7 +95,6 @@ START_TEST(the_objective_is_that_of_the_centroids_written)
         }
         total = _i == 1 ? -total : total;
         ck_assert_double_le(fabs(bench_number(report, 0, "objective") / total - 1), 1e-5);
-        json_decref(report);
         dci_npy_free(&npy);
         dci_context_destroy(context);
 }
@@ -120,15 +104,13 @@ START_TEST(a_start_from_stable_centroids_is_stable)
 {
         json_t *first = bench_good(KMEANS("--clusters", "7", "--iter", "1000", "--metric", "l2", "--out-centroids",
                                           scratch_path("c.npy"), KMEANS_JSON));
-        ck_assert_str_eq(text_of(first, 0, "stop"), "stable");
+        ck_assert_str_eq(bench_text(first, 0, "stop"), "stable");
         json_t *again = bench_good(KMEANS("--init-file", scratch_path("c.npy"), "--metric", "l2", KMEANS_JSON));
-        ck_assert_str_eq(text_of(again, 0, "init"), "given");
-        ck_assert_str_eq(text_of(again, 0, "stop"), "stable");
+        ck_assert_str_eq(bench_text(again, 0, "init"), "given");
+        ck_assert_str_eq(bench_text(again, 0, "stop"), "stable");
         ck_assert_double_eq(bench_number(again, 0, "clusters"), 7);
         ck_assert_double_le(bench_number(again, 0, "rounds"), 2);
         ck_assert_double_le(fabs(bench_number(again, 0, "objective") / bench_number(first, 0, "objective") - 1), 1e-6);
-        json_decref(first);
-        json_decref(again);
 }
 END_TEST
 
@@ -140,22 +122,19 @@ START_TEST(options_reach_the_library)
         ck_assert_double_eq(bench_number(r, 0, "n"), 200);
         ck_assert_double_eq(bench_number(r, 0, "redo"), 3);
         ck_assert_double_eq(bench_number(r, 0, "tolerance"), 0.5);
-        ck_assert_str_eq(text_of(r, 0, "init"), "plusplus");
-        ck_assert_str_eq(text_of(r, 0, "centroid"), "mean");
-        ck_assert_str_eq(text_of(r, 0, "rows"), "bf16");
-        ck_assert_str_eq(text_of(r, 0, "isa"), "scalar");
-        ck_assert_str_eq(text_of(r, 0, "stop"), "tolerance");
-        ck_assert(json_is_true(value_of(r, 0, "subtract_mean")));
-        json_decref(r);
+        ck_assert_str_eq(bench_text(r, 0, "init"), "plusplus");
+        ck_assert_str_eq(bench_text(r, 0, "centroid"), "mean");
+        ck_assert_str_eq(bench_text(r, 0, "rows"), "bf16");
+        ck_assert_str_eq(bench_text(r, 0, "isa"), "scalar");
+        ck_assert_str_eq(bench_text(r, 0, "stop"), "tolerance");
+        ck_assert(json_is_true(bench_value(r, 0, "subtract_mean")));
         r = bench_good(KMEANS("--clusters", "8", "--init", "even", "--segment-rows", "128", "--iter-global", "2",
                               "--iter", "3", "--metric", "ip", KMEANS_JSON));
         ck_assert_double_eq(bench_number(r, 0, "segment_rows"), 128);
         ck_assert_double_eq(bench_number(r, 0, "iter_global"), 2);
-        ck_assert(json_is_null(value_of(r, 0, "centroid")));
-        json_decref(r);
+        ck_assert(json_is_null(bench_value(r, 0, "centroid")));
         r = bench_good(KMEANS("--clusters", "8", "--iter", "0", KMEANS_JSON));
         ck_assert_double_eq(bench_number(r, 0, "rounds"), 0);
-        json_decref(r);
 }
 END_TEST
 
@@ -165,9 +144,8 @@ START_TEST(shorter_formats_change_the_objective_little)
         double objective[3];
         for (size_t i = 0; i < 3; i++) {
                 json_t *r = bench_good(KMEANS("--clusters", "8", "--iter", "0", "--rows", rows[i], KMEANS_JSON));
-                ck_assert_str_eq(text_of(r, 0, "rows"), rows[i]);
+                ck_assert_str_eq(bench_text(r, 0, "rows"), rows[i]);
                 objective[i] = bench_number(r, 0, "objective");
-                json_decref(r);
         }
         ck_assert_double_le(fabs(objective[1] / objective[0] - 1), 1e-3);
         ck_assert_double_le(fabs(objective[2] / objective[0] - 1), 1e-2);
@@ -182,7 +160,6 @@ START_TEST(clusters_are_within_the_capacity)
         ck_assert_double_le(bench_number(report, 0, "largest"), 32);
         ck_assert_double_eq(bench_number(report, 0, "capacity"), 32);
         ck_assert_ptr_nonnull(strstr(result.out, " free "));
-        json_decref(report);
 }
 END_TEST
 
@@ -208,7 +185,7 @@ END_TEST
 
 static double share_of(const json_t *report, size_t arm, size_t budget)
 {
-        return json_number_value(json_array_get(value_of(report, arm, "share"), budget));
+        return json_number_value(json_array_get(bench_value(report, arm, "share"), budget));
 }
 
 /* As reference.py of the traces finds them for this one; k-means up to the draw. */
@@ -218,10 +195,10 @@ START_TEST(pages_of_the_trace_keep_what_the_reference_keeps)
         static const char *const arms[] = {"balanced", "k-means, cut", "position"};
         bench_result result = TRACE(test_trace_dir(), "--threads", "2");
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 3);
+        ck_assert_uint_eq(bench_rows(report), 3);
         ck_assert_double_eq(number_in(report, "positions"), 21);
         for (size_t a = 0; a < 3; a++) {
-                ck_assert_str_eq(text_of(report, a, "arm"), arms[a]);
+                ck_assert_str_eq(bench_text(report, a, "arm"), arms[a]);
                 ck_assert_ptr_nonnull(strstr(result.out, arms[a]));
                 ck_assert_double_eq(bench_number(report, a, "n"), 7152);
                 const double slots = bench_number(report, a, "pages") * bench_number(report, a, "page");
@@ -240,23 +217,13 @@ START_TEST(pages_of_the_trace_keep_what_the_reference_keeps)
         }
         ck_assert_double_eq(bench_number(report, 2, "pages"), 447);
         ck_assert_double_le(bench_number(report, 0, "largest"), 16);
-        json_decref(report);
 }
 END_TEST
 
-/* prompt 40, 10 tokens decoded, a group of 2 heads. */
+/* Prompt 40, a group of 2 heads. */
 static void write_trace(size_t tokens)
 {
-        char meta[128], shape[32];
-        const size_t m = tokens - 38;
-        snprintf(meta, sizeof meta,
-                 "{\"tokens\": %zu, \"prompt\": 40, \"first_query\": 38, \"group\": 2, \"scale\": 0.1}", tokens);
-        scratch_put("meta.json", meta, strlen(meta));
-        bench_write_f32("keys.npy", base, tokens, DIM);
-        float *heads = test_normal(2 * m, DIM, 9);
-        snprintf(shape, sizeof shape, "2, %zu, %d", m, DIM);
-        bench_write_npy("queries.npy", "<f4", shape, heads, 2 * m * DIM * sizeof *heads);
-        free(heads);
+        bench_write_trace(base, DIM, tokens, 40, 38, 2);
 }
 
 START_TEST(a_budget_for_all_tokens_keeps_all_attention)
@@ -270,12 +237,10 @@ START_TEST(a_budget_for_all_tokens_keeps_all_attention)
         for (size_t a = 0; a < 3; a++)
                 for (size_t b = 0; b < 3; b++)
                         ck_assert_double_le(fabs(share_of(report, a, b) - 1), 1e-9);
-        json_decref(report);
         /* One page holds them all. */
         report = bench_good(TRACE(scratch_path(""), "--page", "100", "--metric", "l2"));
         for (size_t a = 0; a < 3; a++)
                 ck_assert_double_eq(bench_number(report, a, "pages"), 1);
-        json_decref(report);
         write_trace(48);
         bench_refused(TRACE(scratch_path(""), "--page", "100"), 2, "8 decoded tokens are too few");
 }
@@ -292,115 +257,33 @@ START_TEST(shares_of_several_seeds_are_averaged)
                         least[a] = fmin(least[a], share_of(one, a, 0));
                         most[a] = fmax(most[a], share_of(one, a, 0));
                 }
-                json_decref(one);
         }
         json_t *both = bench_good(TRACE(test_trace_dir(), "--seed", "7", "--seeds", "2", "--iter", "2"));
         ck_assert_double_eq(number_in(both, "seeds"), 2);
         for (size_t a = 0; a < 2; a++) {
                 ck_assert_double_le(fabs(share_of(both, a, 0) - sum[a] / 2), 1e-8);
                 ck_assert_double_le(
-                        fabs(json_number_value(json_array_get(value_of(both, a, "share_least"), 0)) - least[a]), 1e-8);
+                        fabs(json_number_value(json_array_get(bench_value(both, a, "share_least"), 0)) - least[a]),
+                        1e-8);
                 ck_assert_double_le(
-                        fabs(json_number_value(json_array_get(value_of(both, a, "share_most"), 0)) - most[a]), 1e-8);
+                        fabs(json_number_value(json_array_get(bench_value(both, a, "share_most"), 0)) - most[a]), 1e-8);
                 ck_assert_double_eq(bench_number(both, a, "seed"), 8);
         }
         ck_assert_double_le(fabs(share_of(both, 2, 0) - 0.111), 0.0005);
-        json_decref(both);
 }
 END_TEST
-
-/* --- the command line ------------------------------------------------------------------------------------------------------ */
-
-static const struct {
-        const char *arguments[10];
-        const char *part;
-} mistakes[] = {
-        {{"kmeans"}, "data is missing: --base or --trace"},
-        {{"kmeans", "--base", "x", "--trace", "y"}, "--base and --trace exclude each other"},
-        {{"kmeans", "--base", "x"}, "--clusters is missing"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--page", "8"}, "--page needs --trace"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--seeds", "2"}, "--seeds needs --trace"},
-        {{"kmeans", "--trace", "x", "--init", "even", "--seeds", "2"}, "--seeds 2 needs a start that is drawn"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--slack", "1.5"}, "--slack needs --trace"},
-        {{"kmeans", "--trace", "x", "--clusters", "5"}, "--clusters needs --base"},
-        {{"kmeans", "--trace", "x", "--limit", "5"}, "--limit needs --base"},
-        {{"kmeans", "--trace", "x", "--rows", "f16"}, "--rows needs --base"},
-        {{"kmeans", "--trace", "x", "--init-file", "c"}, "--init-file needs --base"},
-        {{"kmeans", "--trace", "x", "--capacity", "5"}, "--capacity needs --base"},
-        {{"kmeans", "--trace", "x", "--rounds", "5"}, "--rounds needs --base"},
-        {{"kmeans", "--trace", "x", "--out-centroids", "c"}, "--out-centroids needs --base"},
-        {{"kmeans", "--trace", "x", "--threads", "1,2"}, "--threads: --trace takes one number"},
-        {{"kmeans", "--trace", "x", "--slack", "0.9"}, "--slack wants a number of 1 to 16, not '0.9'"},
-        {{"kmeans", "--trace", "x", "--slack", "nan"}, "--slack wants a number of 1 to 16, not 'nan'"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--init", "even", "--init-file", "c"},
-         "--init and --init-file exclude each other"},
-        {{"kmeans", "--base", "x", "--clusters", "5,6", "--init-file", "c"}, "--init-file goes with one number"},
-        {{"kmeans", "--base", "x", "--init-file", "c", "--segment-rows", "32"}, "exclude each other: given"},
-        {{"kmeans", "--base", "x", "--init-file", "c", "--redo", "2"}, "--redo 2 needs a start that is drawn"},
-        {{"kmeans", "--trace", "x", "--init", "even", "--redo", "2"}, "--redo 2 needs a start that is drawn"},
-        {{"kmeans", "--base", "x", "--clusters", "5,6", "--out-centroids", "c"},
-         "--out-centroids goes with one number"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--iter-global", "2"}, "--iter-global needs --segment-rows"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--metric", "l2", "--centroid", "unit"},
-         "--centroid needs --metric cosine"},
-        {{"kmeans", "--base", "x", "--clusters", "0"}, "--clusters wants integers of 1 to"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--init", "given"}, "--init wants one of random, plusplus, even"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--tolerance", "0"}, "--tolerance wants a number above 0"},
-        {{"kmeans", "--base", "x", "--clusters", "5", "--iter", "100001"}, "--iter wants an integer of 0 to 100000"},
-};
-
-START_TEST(a_mistake_on_the_command_line_is_named)
-{
-        bench_result result = bench_run(mistakes[_i].arguments);
-        bench_refused(result, 2, mistakes[_i].part);
-        ck_assert_ptr_nonnull(strstr(result.err, "; try 'dci-bench kmeans --help'"));
-        ck_assert_str_eq(result.out, "");
-}
-END_TEST
-
-START_TEST(help_names_every_option)
-{
-        static const char *const words[] = {"--base ",          "--trace ",     "--limit ",    "--rows ",
-                                            "--clusters ",      "--metric ",    "--iter ",     "--tolerance ",
-                                            "--init ",          "--init-file ", "--seed ",     "--redo ",
-                                            "--seeds ",         "--centroid ",  "--capacity ", "--segment-rows ",
-                                            "--iter-global ",   "--page ",      "--slack ",    "--threads ",
-                                            "--isa ",           "--rounds ",    "--json ",     "--out-centroids ",
-                                            "--subtract-mean ", "share B n",    "exit codes"};
-        bench_result result = BENCH("kmeans", "--help");
-        ck_assert_int_eq(result.code, 0);
-        ck_assert_str_eq(result.err, "");
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench_kmeans");
-        const TTest *const tests[] = {each_arm_is_a_row_with_its_keys,
-                                      a_start_from_stable_centroids_is_stable,
-                                      options_reach_the_library,
-                                      shorter_formats_change_the_objective_little,
-                                      clusters_are_within_the_capacity,
-                                      bad_rows_and_centroids_are_named,
-                                      pages_of_the_trace_keep_what_the_reference_keeps,
-                                      shares_of_several_seeds_are_averaged,
-                                      a_budget_for_all_tokens_keeps_all_attention,
-                                      help_names_every_option,
-                                      NULL};
-        TCase *c = tcase_create("kmeans");
-        tcase_set_timeout(c, 120);
-        tcase_add_checked_fixture(c, setup, teardown);
-        for (size_t i = 0; tests[i] != NULL; i++)
-                tcase_add_test(c, tests[i]);
-        tcase_add_loop_test(c, the_objective_is_that_of_the_centroids_written, 0, 3);
-        tcase_add_loop_test(c, a_mistake_on_the_command_line_is_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
-        suite_add_tcase(s, c);
-        return s;
-}
 
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{each_arm_is_a_row_with_its_keys, 0},
+                                    {the_objective_is_that_of_the_centroids_written, 3},
+                                    {a_start_from_stable_centroids_is_stable, 0},
+                                    {options_reach_the_library, 0},
+                                    {shorter_formats_change_the_objective_little, 0},
+                                    {clusters_are_within_the_capacity, 0},
+                                    {bad_rows_and_centroids_are_named, 0},
+                                    {pages_of_the_trace_keep_what_the_reference_keeps, 0},
+                                    {a_budget_for_all_tokens_keeps_all_attention, 0},
+                                    {shares_of_several_seeds_are_averaged, 0}};
+        return bench_main("bench_kmeans", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

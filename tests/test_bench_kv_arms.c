@@ -11,22 +11,15 @@
 
 #define KV(...) BENCH("kv", __VA_ARGS__, "--json", scratch_path("r.json"))
 
-static const json_t *of_row(const json_t *report, size_t i, const char *name)
-{
-        const json_t *value = json_object_get(json_array_get(json_object_get(report, "rows"), i), name);
-        ck_assert_msg(value != NULL, "row %zu has no '%s'", i, name);
-        return value;
-}
-
 static const char *preset_of(const json_t *report, size_t i)
 {
-        return json_string_value(of_row(report, i, "preset"));
+        return json_string_value(bench_value(report, i, "preset"));
 }
 
 /* With the tail, where there is one. */
 static double error_of(const json_t *report, size_t i)
 {
-        return bench_number(report, i, json_is_null(of_row(report, i, "err_tail")) ? "err" : "err_tail");
+        return bench_number(report, i, json_is_null(bench_value(report, i, "err_tail")) ? "err" : "err_tail");
 }
 
 /* --- updates -------------------------------------------------------------------------------------------------------------------- */
@@ -36,10 +29,10 @@ START_TEST(updates_can_be_left_out)
 {
         json_t *report = bench_good(KV("--trace", test_trace_dir(), "--every", "6", "--updates", "on,off", "--preset",
                                        "streaming,topk,icecache,clusterkv,prkv,retroinfer,sketch", "--budget", "128"));
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 13);
+        ck_assert_uint_eq(bench_rows(report), 13);
         for (size_t i = 0; i < 13; i++) {
-                const json_t *sixths = of_row(report, i, "err_sixths");
-                const bool still = json_is_false(of_row(report, i, "updates"));
+                const json_t *sixths = bench_value(report, i, "err_sixths");
+                const bool still = json_is_false(bench_value(report, i, "updates"));
                 const double all = error_of(report, i);
                 double sum = 0; /* of 84 positions judged 14 or so in each */
                 ck_assert_uint_eq(json_array_size(sixths), 6);
@@ -53,7 +46,6 @@ START_TEST(updates_can_be_left_out)
                 if (still && strcmp(preset_of(report, i), "prkv") != 0)
                         ck_assert_double_lt(bench_number(report, i, "share"), bench_number(report, i - 1, "share"));
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -69,16 +61,15 @@ START_TEST(an_anchor_of_the_same_keys_chooses_the_same)
         json_t *own = bench_good(KV("--trace", test_trace_dir(), ARMS));
         json_t *taken = bench_good(KV("--trace", test_trace_dir(), "--anchor", test_trace_dir(), ARMS));
         for (size_t i = 0; i < 6; i++) {
-                const bool played = json_is_null(of_row(taken, i, "reason"));
-                ck_assert(json_is_null(of_row(own, i, "anchor")) && !json_is_null(of_row(taken, i, "anchor")));
+                const bool played = json_is_null(bench_value(taken, i, "reason"));
+                ck_assert(json_is_null(bench_value(own, i, "anchor")) &&
+                          !json_is_null(bench_value(taken, i, "anchor")));
                 ck_assert(played == (i < 4));
                 if (!played)
                         continue;
                 ck_assert_double_eq(bench_number(own, i, "share"), bench_number(taken, i, "share"));
                 ck_assert_double_eq(error_of(own, i), error_of(taken, i));
         }
-        json_decref(own);
-        json_decref(taken);
 }
 END_TEST
 
@@ -119,8 +110,6 @@ START_TEST(an_anchor_of_other_keys_chooses_worse)
         json_t *taken = bench_good(KV("--trace", test_trace_dir(), "--anchor", scratch_path(""), ARMS));
         for (size_t i = 0; i < 4; i++)
                 ck_assert_double_lt(bench_number(taken, i, "share"), bench_number(own, i, "share"));
-        json_decref(own);
-        json_decref(taken);
 }
 END_TEST
 
@@ -140,21 +129,11 @@ START_TEST(an_anchor_of_another_shape_is_refused)
 }
 END_TEST
 
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench kv arms");
-        TCase *c = tcase_create("arms");
-        tcase_set_timeout(c, 120);
-        tcase_add_checked_fixture(c, scratch_open, scratch_close);
-        tcase_add_test(c, updates_can_be_left_out);
-        tcase_add_test(c, an_anchor_of_the_same_keys_chooses_the_same);
-        tcase_add_test(c, an_anchor_of_other_keys_chooses_worse);
-        tcase_add_test(c, an_anchor_of_another_shape_is_refused);
-        suite_add_tcase(s, c);
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{updates_can_be_left_out, 0},
+                                    {an_anchor_of_the_same_keys_chooses_the_same, 0},
+                                    {an_anchor_of_other_keys_chooses_worse, 0},
+                                    {an_anchor_of_another_shape_is_refused, 0}};
+        return bench_main("bench kv arms", scratch_open, scratch_close, tests, sizeof tests / sizeof *tests);
 }

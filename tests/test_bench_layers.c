@@ -37,7 +37,6 @@ START_TEST(each_arm_is_a_row_with_its_times)
         }
         ck_assert(bench_number(report, 0, "resident_token_bytes") == 0);
         ck_assert(bench_number(report, 2, "resident_token_bytes") == 66); /* 128 codes of four bits, and a scale */
-        json_decref(report);
 }
 END_TEST
 
@@ -53,12 +52,6 @@ END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("bench_layers");
-        TCase *tcase = tcase_create("layers");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
-        tcase_add_test(tcase, each_arm_is_a_row_with_its_times);
-        tcase_add_test(tcase, a_mistake_on_the_command_line_is_named);
-        suite_add_tcase(suite, tcase);
-        return test_main(suite);
+        const bench_test tests[] = {{each_arm_is_a_row_with_its_times, 0}, {a_mistake_on_the_command_line_is_named, 0}};
+        return bench_main("bench_layers", scratch_open, scratch_close, tests, sizeof tests / sizeof *tests);
 }

@@ -7,14 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const json_t *row_of(const json_t *report, size_t i)
-{
-        return json_array_get(json_object_get(report, "rows"), i);
-}
-
 static double param_of(const json_t *report, size_t i, const char *name)
 {
-        const json_t *value = json_object_get(json_object_get(row_of(report, i), "params"), name);
+        const json_t *value = json_object_get(bench_value(report, i, "params"), name);
         ck_assert_msg(json_is_number(value), "row %zu has no parameter '%s'", i, name);
         return json_number_value(value);
 }
@@ -28,12 +23,12 @@ START_TEST(each_view_is_a_row_with_its_tree)
         bench_result result = RUN(MDCI, "--promotion-prob-subseq", "0.3", "--page-rows", "8", "--top-nodes", "10",
                                   "--seed", "3", "--field-of-view", "1,4,300", "--mode", "one", JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1 + 3);
-        ck_assert(json_is_null(json_object_get(row_of(report, 0), "tree")));
+        ck_assert_uint_eq(bench_rows(report), 1 + 3);
+        ck_assert(bench_is_null(report, 0, "tree"));
         for (size_t i = 1; i < 4; i++) {
                 static const double views[] = {1, 4, 300};
-                const json_t *tree = json_object_get(row_of(report, i), "tree");
-                ck_assert_str_eq(json_string_value(json_object_get(row_of(report, i), "index")), "mdci");
+                const json_t *tree = bench_value(report, i, "tree");
+                ck_assert_str_eq(bench_text(report, i, "index"), "mdci");
                 ck_assert_double_eq(param_of(report, i, "field_of_view"), views[i - 1]);
                 ck_assert_double_eq(param_of(report, i, "promotion_prob"), 0.2);
                 ck_assert_double_eq(param_of(report, i, "promotion_prob_subseq"), 0.3);
@@ -55,18 +50,16 @@ START_TEST(each_view_is_a_row_with_its_tree)
         ck_assert_double_lt(bench_number(report, 1, "dist_comps"), N);
         ck_assert_double_eq(bench_number(report, 3, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, "0.2 view 4"));
-        json_decref(report);
 }
 END_TEST
 
 START_TEST(without_an_effort_the_sweep_ends_with_exact_search)
 {
         json_t *report = bench_good(RUN(MDCI, "--mode", "batch", JSON));
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1 + 8);
+        ck_assert_uint_eq(bench_rows(report), 1 + 8);
         for (size_t i = 2; i < 9; i++)
                 ck_assert_double_gt(param_of(report, i, "prop_to_visit"), param_of(report, i - 1, "prop_to_visit"));
         ck_assert_double_eq(bench_number(report, 8, "recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -77,11 +70,10 @@ START_TEST(shares_to_retrieve_need_ranked_cells)
         bench_result result = RUN(MDCI, "--cell-simp-indices", "3", "--prop-to-retrieve", "0.2,1", "--prop-to-visit",
                                   "0.5,1", "--mode", "one", JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 1 + 4);
+        ck_assert_uint_eq(bench_rows(report), 1 + 4);
         ck_assert_double_lt(bench_number(report, 1, "dist_comps"), bench_number(report, 2, "dist_comps"));
         ck_assert_double_eq(bench_number(report, 4, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, "cell 3 retrieve 0.2"));
-        json_decref(report);
 }
 END_TEST
 
@@ -90,14 +82,13 @@ START_TEST(all_kinds_stand_in_one_table_with_their_totals)
         json_t *report = bench_good(RUN("--metric", "ip", "--kind", "mdci,pdci,flat", "--field-of-view", "2",
                                         "--prop-to-retrieve", "0.2", JSON));
         static const char *const names[] = {"flat", "flat", "pdci", "pdci", "mdci", "mdci"};
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 6);
+        ck_assert_uint_eq(bench_rows(report), 6);
         for (size_t i = 0; i < 6; i++) {
                 double total = bench_number(report, i, "build_s") + N_QUERIES / bench_number(report, i, "qps");
-                ck_assert_str_eq(json_string_value(json_object_get(row_of(report, i), "index")), names[i]);
+                ck_assert_str_eq(bench_text(report, i, "index"), names[i]);
                 ck_assert_double_le(fabs(bench_number(report, i, "total") - total), 1e-6 * total);
-                ck_assert(json_is_null(json_object_get(row_of(report, i), "group")));
+                ck_assert(bench_is_null(report, i, "group"));
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -107,10 +98,10 @@ START_TEST(groups_of_each_are_judged_query_by_query)
 {
         bench_result result = RUN(MDCI, "--group", "3", "--field-of-view", "1,300", JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 2 * 3);
+        ck_assert_uint_eq(bench_rows(report), 2 * 3);
         for (size_t i = 0; i < 6; i++) {
                 ck_assert_double_eq(bench_number(report, i, "group"), 3);
-                ck_assert_str_eq(json_string_value(json_object_get(row_of(report, i), "group_result")), "each");
+                ck_assert_str_eq(bench_text(report, i, "group_result"), "each");
                 ck_assert_double_le(
                         fabs(bench_number(report, i, "groups_per_s") * 3 / bench_number(report, i, "qps") - 1), 1e-6);
         }
@@ -119,50 +110,32 @@ START_TEST(groups_of_each_are_judged_query_by_query)
         ck_assert_double_eq(bench_number(report, 2, "recall"), bench_number(report, 4, "recall"));
         ck_assert_double_eq(bench_number(report, 3, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, "groups/s"));
-        json_decref(report);
 }
 END_TEST
 
 START_TEST(a_union_is_judged_as_a_whole)
 {
         json_t *report = bench_good(RUN(MDCI, "--group", "4", "--group-union", "--field-of-view", "1,300", JSON));
-        ck_assert_str_eq(json_string_value(json_object_get(row_of(report, 0), "group_result")), "union");
+        ck_assert_str_eq(bench_text(report, 0, "group_result"), "union");
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
         ck_assert_double_lt(bench_number(report, 2, "recall"), 1);
         ck_assert_double_gt(bench_number(report, 2, "recall"), 0);
         ck_assert_double_eq(bench_number(report, 5, "recall"), 1);
-        json_decref(report);
         /* More than there are: the union is everything. */
         report = bench_good(RUN("--metric", "l2", "--group", "4", "--group-union", "--k", "1000", JSON));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
-/* prompt 40, 6 tokens decoded, a group of 2 heads; keys and queries of small integers in f32. */
-static void write_trace(void)
-{
-        static const char meta[] =
-                "{\"tokens\": 46, \"prompt\": 40, \"first_query\": 38, \"group\": 2, \"scale\": 0.1}";
-        char shape[32];
-        scratch_put("meta.json", meta, strlen(meta));
-        bench_write_f32("keys.npy", base, 46, DIM);
-        float *heads = test_normal(2 * 8, DIM, 9);
-        snprintf(shape, sizeof shape, "2, 8, %d", DIM);
-        bench_write_npy("queries.npy", "<f4", shape, heads, 2 * 8 * DIM * sizeof *heads);
-        free(heads);
-}
-
 START_TEST(a_union_of_all_tokens_keeps_all_attention)
 {
-        write_trace();
+        bench_write_trace(base, DIM, 46, 40, 38, 2);
         json_t *report = bench_good(BENCH("ann", "--trace", scratch_path(""), "--group", "2", "--group-union", "--k",
                                           "40", "--kind", "mdci", "--field-of-view", "40", JSON));
         for (size_t i = 0; i < 4; i++) {
                 ck_assert_double_le(fabs(bench_number(report, i, "share") - 1), 1e-6);
                 ck_assert_double_eq(bench_number(report, i, "n_queries"), 12);
         }
-        json_decref(report);
         /* 8 tokens for the heads of a group together keep less than 8 for each, and more than 4 for each. */
         double share[3];
         static const char *const k[] = {"4", "8", "8"};
@@ -172,7 +145,6 @@ START_TEST(a_union_of_all_tokens_keeps_all_attention)
                               : bench_good(BENCH("ann", "--trace", scratch_path(""), "--group", "2", "--group-union",
                                                  "--k", k[i], JSON));
                 share[i] = bench_number(report, 0, "share");
-                json_decref(report);
         }
         ck_assert_double_gt(share[2], share[0]);
         ck_assert_double_lt(share[2], share[1]);
@@ -188,7 +160,7 @@ START_TEST(growth_reports_sizes_and_exponents)
         json_t *report = bench_good(result);
         const json_t *exponents = json_object_get(report, "exponents");
         double n[2] = {500, 2000};
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 2);
+        ck_assert_uint_eq(bench_rows(report), 2);
         for (size_t i = 0; i < 2; i++) {
                 ck_assert_double_eq(bench_number(report, i, "n"), n[i]);
                 ck_assert_double_ge(bench_number(report, i, "recall"), 0.95);
@@ -200,7 +172,6 @@ START_TEST(growth_reports_sizes_and_exponents)
         double distances = log(bench_number(report, 1, "dist_comps") / bench_number(report, 0, "dist_comps")) / log(4);
         ck_assert_double_le(fabs(json_number_value(json_object_get(exponents, "distances")) - distances), 1e-4);
         ck_assert_ptr_nonnull(strstr(result.out, "exponents in the number of rows"));
-        json_decref(report);
 }
 END_TEST
 
@@ -208,16 +179,14 @@ START_TEST(an_effort_that_never_suffices_has_no_exponent)
 {
         json_t *report = bench_good(BENCH("growth", "--sizes", "500,2000", "--recall", "1", "--field-of-view", "1",
                                           "--queries", "20", "--repeat", "1", "--json", scratch_path("r.json")));
-        ck_assert(json_is_false(json_object_get(row_of(report, 0), "reached")));
+        ck_assert(json_is_false(bench_value(report, 0, "reached")));
         ck_assert_double_lt(bench_number(report, 0, "recall"), 1);
         ck_assert(json_is_null(json_object_get(json_object_get(report, "exponents"), "query")));
         ck_assert(json_is_real(json_object_get(json_object_get(report, "exponents"), "build")));
-        json_decref(report);
         report = bench_good(BENCH("growth", "--sizes", "300", "--kind", "flat", "--queries", "5", "--repeat", "1",
                                   "--json", scratch_path("r.json")));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
         ck_assert(json_is_null(json_object_get(json_object_get(report, "exponents"), "build")));
-        json_decref(report);
 }
 END_TEST
 
@@ -226,9 +195,9 @@ static void expect_phase(const json_t *report, size_t i, double readers, bool wr
         static const char *const names[] = {"add", "remove", "search"};
         const bool timed[] = {writer, writer, readers > 0};
         ck_assert_double_eq(bench_number(report, i, "readers"), readers);
-        ck_assert(json_is_true(json_object_get(row_of(report, i), "writer")) == writer);
+        ck_assert(json_is_true(bench_value(report, i, "writer")) == writer);
         for (size_t j = 0; j < 3; j++) {
-                const json_t *latency = json_object_get(row_of(report, i), names[j]);
+                const json_t *latency = json_object_get(bench_row(report, i), names[j]);
                 ck_assert(json_is_object(latency) == timed[j]);
                 if (!timed[j])
                         continue;
@@ -247,7 +216,7 @@ START_TEST(latency_reports_every_phase_of_every_kind)
         bench_result result = BENCH("latency", "--kind", kinds[_i], "--n", "1000", "--page", "8", "--calls", "40",
                                     "--readers", "1,3", "--dim", "20", "--json", scratch_path("r.json"));
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 5);
+        ck_assert_uint_eq(bench_rows(report), 5);
         expect_phase(report, 0, 0, true);
         expect_phase(report, 1, 1, false);
         expect_phase(report, 2, 1, true);
@@ -257,7 +226,6 @@ START_TEST(latency_reports_every_phase_of_every_kind)
         ck_assert_double_eq(bench_number(report, 3, "searches"), 120);
         ck_assert_double_eq(json_number_value(json_object_get(report, "n")), 1000);
         ck_assert_ptr_nonnull(strstr(result.out, "searches/s"));
-        json_decref(report);
 }
 END_TEST
 
@@ -269,7 +237,6 @@ START_TEST(latency_takes_rows_from_files)
         json_t *report = bench_good(result);
         ck_assert_double_eq(json_number_value(json_object_get(report, "n")), N - N / 4);
         expect_phase(report, 2, 2, true);
-        json_decref(report);
         bench_refused(BENCH("latency", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"),
                             "--metric", "l2", "--n", "290"),
                       2, "has 300 rows, --n and --page want 290 and 16 more");
@@ -278,52 +245,6 @@ END_TEST
 
 /* --- the command line ------------------------------------------------------------------------------------------------------ */
 
-static const struct {
-        const char *arguments[10];
-        const char *part;
-} mistakes[] = {
-        {{"ann", "--data", "a.hdf5", "--promotion-prob", "0.1"}, "--promotion-prob needs --kind mdci"},
-        {{"ann", "--data", "a.hdf5", "--promotion-prob-subseq", "0.1"}, "--promotion-prob-subseq needs --kind mdci"},
-        {{"ann", "--data", "a.hdf5", "--page-rows", "8"}, "--page-rows needs --kind mdci"},
-        {{"ann", "--data", "a.hdf5", "--top-nodes", "8"}, "--top-nodes needs --kind mdci"},
-        {{"ann", "--data", "a.hdf5", "--cell-simp-indices", "8"}, "--cell-simp-indices needs --kind mdci"},
-        {{"ann", "--data", "a.hdf5", "--kind", "pdci", "--field-of-view", "8"}, "--field-of-view needs --kind mdci"},
-        {{"ann", "--data", "a.hdf5", "--kind", "mdci", "--num-simp-indices", "8"},
-         "--num-simp-indices needs --kind pdci"},
-        {{"ann", "--data", "a.hdf5", "--seed", "8"}, "--seed needs --kind pdci or mdci"},
-        {{"ann", "--data", "a.hdf5", "--kind", "mdci", "--promotion-prob", "0.6"},
-         "--promotion-prob is 0.6, allowed is"},
-        {{"ann", "--data", "a.hdf5", "--kind", "mdci", "--promotion-prob-subseq", "1e-4"},
-         "--promotion-prob-subseq is 0.0001"},
-        {{"ann", "--promotion-prob", "0"}, "--promotion-prob wants a number above 0 and at most 1, not '0'"},
-        {{"ann", "--data", "a.hdf5", "--kind", "mdci", "--page-rows", "12"}, "--page-rows is 12, allowed are powers"},
-        {{"ann", "--page-rows", "2"}, "--page-rows wants an integer of 4 to 256"},
-        {{"ann", "--field-of-view", "1,0"}, "--field-of-view wants integers of 1 to 2147483584, comma separated"},
-        {{"ann", "--field-of-view", "1,"}, "not '1,'"},
-        {{"ann", "--data", "a", "--kind", "mdci", "--field-of-view", "1", "--prop-to-visit", "1"},
-         "exclude each other"},
-        {{"ann", "--group", "9"}, "--group wants an integer of 1 to 8"},
-        {{"ann", "--data", "a.hdf5", "--group-union"}, "--group-union needs --group"},
-        {{"ann", "--group-union=1"}, "--group-union takes no value"},
-        {{"growth", "--sizes", "100,50"}, "--sizes: 50 after 100; they must grow"},
-        {{"growth", "--sizes", "5"}, "--k 10 is more than the smallest of --sizes, 5"},
-        {{"growth", "--kind", "flat,mdci"}, "measures one kind"},
-        {{"growth", "--noise", "0"}, "--noise wants a number"},
-        {{"latency", "--limit-base", "5"}, "need data"},
-        {{"latency", "--trace", "x", "--dim", "5"}, "--dim and --latent are for random rows"},
-        {{"latency", "--readers", "65"}, "--readers wants integers of 1 to 64"},
-        {{"latency", "--prop-to-visit", "0.1,0.2"}, "takes one effort"},
-};
-
-START_TEST(a_mistake_on_the_command_line_is_named)
-{
-        bench_result result = bench_run(mistakes[_i].arguments);
-        bench_refused(result, 2, mistakes[_i].part);
-        ck_assert_ptr_nonnull(strstr(result.err, "--help'"));
-        ck_assert_str_eq(result.out, "");
-}
-END_TEST
-
 START_TEST(queries_that_fill_no_group_are_refused)
 {
         bench_refused(RUN("--metric", "l2", "--group", "5", JSON), 2,
@@ -331,60 +252,19 @@ START_TEST(queries_that_fill_no_group_are_refused)
 }
 END_TEST
 
-START_TEST(help_names_every_option)
-{
-        static const char *const commands[] = {"ann", "growth", "latency"};
-        static const char *const words[][12] = {
-                {"--promotion-prob", "--page-rows", "--top-nodes", "--cell-simp-indices", "--field-of-view", "mdci",
-                 "--group ", "--group-union", "total s", "groups/s"},
-                {"--sizes", "--dim", "--latent", "--noise", "--queries", "--recall", "--field-of-view", "--repeat"},
-                {"--readers", "--page ", "--calls", "--pause-us", "--n ", "--trace", "--kind", "--json"},
-        };
-        for (size_t c = 0; c < 3; c++) {
-                bench_result result = BENCH(commands[c], "--help");
-                ck_assert_int_eq(result.code, 0);
-                ck_assert_str_eq(result.err, "");
-                for (size_t i = 0; words[c][i] != NULL; i++)
-                        ck_assert_msg(strstr(result.out, words[c][i]) != NULL, "%s: the help does not say '%s'",
-                                      commands[c], words[c][i]);
-        }
-}
-END_TEST
-
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench_mdci");
-        const struct {
-                const char *name;
-                const TTest *tests[8];
-        } cases[] = {
-                {"kind mdci",
-                 {each_view_is_a_row_with_its_tree, without_an_effort_the_sweep_ends_with_exact_search,
-                  shares_to_retrieve_need_ranked_cells, all_kinds_stand_in_one_table_with_their_totals}},
-                {"groups",
-                 {groups_of_each_are_judged_query_by_query, a_union_is_judged_as_a_whole,
-                  a_union_of_all_tokens_keeps_all_attention, queries_that_fill_no_group_are_refused}},
-                {"growth and latency",
-                 {growth_reports_sizes_and_exponents, an_effort_that_never_suffices_has_no_exponent,
-                  latency_takes_rows_from_files, help_names_every_option}},
-        };
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                TCase *tests = tcase_create(cases[i].name);
-                tcase_set_timeout(tests, 120);
-                tcase_add_checked_fixture(tests, setup, teardown);
-                for (size_t j = 0; cases[i].tests[j] != NULL; j++)
-                        tcase_add_test(tests, cases[i].tests[j]);
-                if (i == 2) {
-                        tcase_add_loop_test(tests, latency_reports_every_phase_of_every_kind, 0, 3);
-                        tcase_add_loop_test(tests, a_mistake_on_the_command_line_is_named, 0,
-                                            (int)(sizeof mistakes / sizeof *mistakes));
-                }
-                suite_add_tcase(s, tests);
-        }
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{each_view_is_a_row_with_its_tree, 0},
+                                    {without_an_effort_the_sweep_ends_with_exact_search, 0},
+                                    {shares_to_retrieve_need_ranked_cells, 0},
+                                    {all_kinds_stand_in_one_table_with_their_totals, 0},
+                                    {groups_of_each_are_judged_query_by_query, 0},
+                                    {a_union_is_judged_as_a_whole, 0},
+                                    {a_union_of_all_tokens_keeps_all_attention, 0},
+                                    {growth_reports_sizes_and_exponents, 0},
+                                    {an_effort_that_never_suffices_has_no_exponent, 0},
+                                    {latency_reports_every_phase_of_every_kind, 3},
+                                    {latency_takes_rows_from_files, 0},
+                                    {queries_that_fill_no_group_are_refused, 0}};
+        return bench_main("bench_mdci", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -11,43 +11,21 @@
 
 /* --- reading reports -------------------------------------------------------------------------------------------------------------- */
 
-static const json_t *row_of(const json_t *report, size_t i)
-{
-        return json_array_get(json_object_get(report, "rows"), i);
-}
-
-static size_t rows_in(const json_t *report)
-{
-        return json_array_size(json_object_get(report, "rows"));
-}
-
 static bool says(const json_t *report, size_t i, const char *name, const char *word)
 {
-        const char *text = json_string_value(json_object_get(row_of(report, i), name));
+        const char *text = json_string_value(json_object_get(bench_row(report, i), name));
         ck_assert_msg(text != NULL, "row %zu: '%s' is no text", i, name);
         return strcmp(text, word) == 0;
-}
-
-static bool is_null(const json_t *report, size_t i, const char *name)
-{
-        const json_t *value = json_object_get(row_of(report, i), name);
-        ck_assert_msg(value != NULL, "row %zu has no '%s'", i, name);
-        return json_is_null(value);
 }
 
 /* The row that says `word` under `name`, and whose number `field` is that one. */
 static size_t find_row(const json_t *report, const char *name, const char *word, const char *field, double value)
 {
-        for (size_t i = 0; i < rows_in(report); i++)
+        for (size_t i = 0; i < bench_rows(report); i++)
                 if (says(report, i, name, word) && bench_number(report, i, field) == value)
                         return i;
         ck_abort_msg("no row with %s = %s and %s = %g", name, word, field, value);
         return 0;
-}
-
-static void expect_near(double got, double wanted, double tolerance, const char *what)
-{
-        ck_assert_msg(fabs(got - wanted) <= tolerance, "%s: %.9g, wanted %.9g within %g", what, got, wanted, tolerance);
 }
 
 /* Weight of token i at position t for a query that looks at coordinate 0. */
@@ -65,14 +43,13 @@ START_TEST(sets_that_never_change_have_jaccard_1)
 {
         write_trace(false, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "jaccard", "--budget", "64,128", "--tau", "0.5,1"));
-        ck_assert_uint_eq(rows_in(report), 4);
+        ck_assert_uint_eq(bench_rows(report), 4);
         for (size_t i = 0; i < 4; i++) {
                 ck_assert_double_eq(bench_number(report, i, "within"), 1);
                 ck_assert_double_eq(bench_number(report, i, "within_contested"), 1);
                 ck_assert_double_eq(bench_number(report, i, "pairs_within"), STEPS - 1);
-                ck_assert(is_null(report, i, "across"));
+                ck_assert(bench_is_null(report, i, "across"));
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -81,10 +58,10 @@ START_TEST(what_stays_important_does_not_decay)
         write_trace(false, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "reuse-decay", "--budget", "64"));
         double steps = 0;
-        for (size_t i = 0; i < rows_in(report); i++) {
+        for (size_t i = 0; i < bench_rows(report); i++) {
                 const double top = bench_number(report, i, "top"), local = bench_number(report, i, "local");
                 ck_assert_double_eq(bench_number(report, i, "reused"), top);
-                expect_near(bench_number(report, i, "with_local"), top + local, 1e-8, "with the last ones");
+                bench_near(bench_number(report, i, "with_local"), top + local, 1e-8, "with the last ones");
                 steps += bench_number(report, i, "steps");
         }
         double sum = 0, last = 0;
@@ -92,10 +69,9 @@ START_TEST(what_stays_important_does_not_decay)
                 sum += weight_of(PROMPT, important(i));
         for (size_t i = PROMPT - WINDOW + 1; i <= PROMPT; i++)
                 last += weight_of(PROMPT, i);
-        expect_near(bench_number(report, 0, "top"), sum, 1e-6, "weight of the important ones");
-        expect_near(bench_number(report, 0, "local"), last, 1e-9, "weight of the last ones");
+        bench_near(bench_number(report, 0, "top"), sum, 1e-6, "weight of the important ones");
+        bench_near(bench_number(report, 0, "local"), last, 1e-9, "weight of the last ones");
         ck_assert_double_eq(steps, STEPS);
-        json_decref(report);
 }
 END_TEST
 
@@ -103,19 +79,17 @@ START_TEST(queries_that_do_not_turn_retrieve_once)
 {
         write_trace(false, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "frequency", "--tau", "-0.5,0.9,1"));
-        for (size_t i = 0; i < rows_in(report); i++) {
+        for (size_t i = 0; i < bench_rows(report); i++) {
                 ck_assert_double_eq(bench_number(report, i, "retrievals"), 1);
                 ck_assert_double_eq(bench_number(report, i, "segment"), STEPS);
                 ck_assert_double_eq(bench_number(report, i, "longest"), STEPS);
         }
-        json_decref(report);
         report = bench_good(PAPERS("--figure", "boundary", "--budget", "128", "--stride", "1,8"));
         for (size_t i = 0; i < 2; i++) {
                 ck_assert_double_eq(bench_number(report, i, "retrievals"), i == 0 ? STEPS : STEPS / 8);
-                expect_near(bench_number(report, i, "recall_boundary"), bench_number(report, i, "recall_stride"), 1e-9,
-                            "recall");
+                bench_near(bench_number(report, i, "recall_boundary"), bench_number(report, i, "recall_stride"), 1e-9,
+                           "recall");
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -124,13 +98,12 @@ START_TEST(what_is_chosen_again_is_always_there)
         write_trace(false, OBSERVED);
         json_t *report = bench_good(
                 PAPERS("--figure", "cache-hits", "--budget", "128", "--reach", "1,3", "--preset", "topk,full"));
-        ck_assert_uint_eq(rows_in(report), 2 * 5);
-        for (size_t i = 0; i < rows_in(report); i++)
+        ck_assert_uint_eq(bench_rows(report), 2 * 5);
+        for (size_t i = 0; i < bench_rows(report); i++)
                 if (says(report, i, "choice", "full"))
-                        ck_assert(is_null(report, i, "hit_rate"));
+                        ck_assert(bench_is_null(report, i, "hit_rate"));
                 else
                         ck_assert_double_eq(bench_number(report, i, "hit_rate"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -148,16 +121,15 @@ START_TEST(important_tokens_are_counted_in_their_pages)
                 ones += n == 1;
                 twos += n == 2;
         }
-        ck_assert_uint_eq(rows_in(report), 2);
+        ck_assert_uint_eq(bench_rows(report), 2);
         for (size_t i = 0; i < 2; i++) {
                 /* All of them lie behind the sink; the last ones are never in the window's 64. */
-                expect_near(bench_number(report, i, "important_per_page"), N_IMPORTANT / pages, 1e-8, "per page");
-                expect_near(bench_number(report, i, "pages"), pages, 1e-8, "pages");
-                expect_near(bench_number(report, i, "read_factor"), pages * 8 / N_IMPORTANT, 1e-8, "read");
-                expect_near(bench_number(report, i, "pages_1"), ones / pages, 1e-8, "with one");
-                expect_near(bench_number(report, i, "pages_2"), twos / pages, 1e-8, "with two");
+                bench_near(bench_number(report, i, "important_per_page"), N_IMPORTANT / pages, 1e-8, "per page");
+                bench_near(bench_number(report, i, "pages"), pages, 1e-8, "pages");
+                bench_near(bench_number(report, i, "read_factor"), pages * 8 / N_IMPORTANT, 1e-8, "read");
+                bench_near(bench_number(report, i, "pages_1"), ones / pages, 1e-8, "with one");
+                bench_near(bench_number(report, i, "pages_2"), twos / pages, 1e-8, "with two");
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -166,14 +138,13 @@ START_TEST(the_online_ratio_of_equal_queries_is_all_whole_pages)
         write_trace(false, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "online-s", "--budget", "96,100,1000"));
         /* Five places each; the last budget holds the prompt. */
-        ck_assert_uint_eq(rows_in(report), 10);
+        ck_assert_uint_eq(bench_rows(report), 10);
         for (size_t i = 0; i < 10; i++) {
                 ck_assert_double_eq(bench_number(report, i, "overlap"), 1);
-                expect_near(bench_number(report, i, "S"), i < 5 ? 1 : 0.96, 1e-12, "S");
+                bench_near(bench_number(report, i, "S"), i < 5 ? 1 : 0.96, 1e-12, "S");
         }
         ck_assert_double_eq(bench_number(report, 0, "n"), PROMPT);
         ck_assert_double_eq(bench_number(report, 4, "n"), TOKENS);
-        json_decref(report);
 }
 END_TEST
 
@@ -217,8 +188,8 @@ START_TEST(scattered_tokens_that_persist_are_held_by_static_pages_alone)
         write_trace(false, OBSERVED);
         json_t *report = bench_good(
                 PAPERS("--figure", "static-ratio", "--budget", "256", "--static-ratio", "0,0.5,1", "--period", "1"));
-        ck_assert_uint_eq(rows_in(report), 3);
-        expect_near(bench_number(report, 2, "recall"), recall_all_static(256), 1e-6, "recall of all static");
+        ck_assert_uint_eq(bench_rows(report), 3);
+        bench_near(bench_number(report, 2, "recall"), recall_all_static(256), 1e-6, "recall of all static");
         ck_assert_double_eq(bench_number(report, 0, "static"), 0);
         ck_assert_double_eq(bench_number(report, 1, "static"), 96);
         ck_assert_double_eq(bench_number(report, 2, "static"), 192);
@@ -228,7 +199,6 @@ START_TEST(scattered_tokens_that_persist_are_held_by_static_pages_alone)
         ck_assert_double_eq(bench_number(report, 2, "kept_static"), 1);
         for (size_t i = 0; i < 3; i++)
                 ck_assert_double_eq(bench_number(report, i, "attended"), 256);
-        json_decref(report);
 }
 END_TEST
 
@@ -237,12 +207,11 @@ START_TEST(clusters_of_one_key_choose_the_best_tokens)
 {
         write_trace(false, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "cluster-recall", "--budget", "128", "--cluster-rows", "1,100"));
-        ck_assert_uint_eq(rows_in(report), 7);
+        ck_assert_uint_eq(bench_rows(report), 7);
         ck_assert_double_eq(bench_number(report, 0, "token_recall"), 1);
         ck_assert_double_eq(bench_number(report, 0, "n_groups"), PROMPT - SINK);
         ck_assert_double_le(bench_number(report, 1, "n_groups"), (PROMPT - SINK) / 100);
         ck_assert_double_lt(bench_number(report, 1, "token_recall"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -252,17 +221,15 @@ START_TEST(sets_that_change_at_each_step_share_nothing)
 {
         write_trace(true, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "jaccard", "--budget", "32", "--tau", "0.5"));
-        ck_assert_uint_eq(rows_in(report), 1);
+        ck_assert_uint_eq(bench_rows(report), 1);
         ck_assert_double_eq(bench_number(report, 0, "across"), 0);
         ck_assert_double_eq(bench_number(report, 0, "across_contested"), 0);
         ck_assert_double_eq(bench_number(report, 0, "pairs_across"), STEPS - 1);
-        ck_assert(is_null(report, 0, "within"));
-        json_decref(report);
+        ck_assert(bench_is_null(report, 0, "within"));
         report = bench_good(PAPERS("--figure", "frequency", "--tau", "0.5,-0.5"));
         ck_assert_double_eq(bench_number(report, 0, "frequency"), 1);
         ck_assert_double_eq(bench_number(report, 0, "segment"), 1);
         ck_assert_double_eq(bench_number(report, 1, "retrievals"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -280,7 +247,6 @@ START_TEST(what_was_chosen_two_steps_ago_is_there_with_a_reach_of_two)
                 ck_assert_double_eq(bench_number(report, find_row(report, "choice", choices[i], "R", 4), "hit_rate"),
                                     1);
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -290,13 +256,12 @@ START_TEST(a_fixed_stride_can_miss_what_boundaries_see)
 {
         write_trace(true, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "boundary", "--budget", "112", "--stride", "1,2"));
-        expect_near(bench_number(report, 0, "share_boundary"), bench_number(report, 0, "share_stride"), 1e-12,
-                    "each step");
-        expect_near(bench_number(report, 1, "share_boundary"), 0.75 * bench_number(report, 0, "share_stride"), 0.01,
-                    "boundaries");
-        expect_near(bench_number(report, 1, "share_stride"), 0.5 * bench_number(report, 0, "share_stride"), 0.01,
-                    "stride");
-        json_decref(report);
+        bench_near(bench_number(report, 0, "share_boundary"), bench_number(report, 0, "share_stride"), 1e-12,
+                   "each step");
+        bench_near(bench_number(report, 1, "share_boundary"), 0.75 * bench_number(report, 0, "share_stride"), 0.01,
+                   "boundaries");
+        bench_near(bench_number(report, 1, "share_stride"), 0.5 * bench_number(report, 0, "share_stride"), 0.01,
+                   "stride");
 }
 END_TEST
 
@@ -304,9 +269,8 @@ START_TEST(what_turns_is_not_worth_a_static_page)
 {
         write_trace(true, OBSERVED);
         json_t *report = bench_good(PAPERS("--figure", "online-s", "--budget", "32"));
-        for (size_t i = 0; i < rows_in(report); i++)
+        for (size_t i = 0; i < bench_rows(report); i++)
                 ck_assert_double_eq(bench_number(report, i, "S"), 0);
-        json_decref(report);
 }
 END_TEST
 
@@ -320,13 +284,13 @@ START_TEST(recall_of_presets_is_that_of_the_subcommand_kv)
                 bench_good(REAL(BRIEF, "--figure", "token-recall", "--budget", "128", "--preset", "full,topk,quest"));
         json_t *kv = bench_good(BENCH("kv", "--trace", test_trace_dir(), BRIEF, "--budget", "128", "--preset",
                                       "full,topk,quest", "--json", scratch_path("r.json")));
-        ck_assert_uint_eq(rows_in(papers), 6);
+        ck_assert_uint_eq(bench_rows(papers), 6);
         for (size_t i = 0; i < 6; i++) {
                 ck_assert(says(papers, i, "best_of", i < 3 ? "all" : "prompt"));
                 if (i < 3) {
-                        expect_near(bench_number(papers, i, "token_recall"), bench_number(kv, i, "token_recall"), 1e-9,
-                                    "token recall");
-                        expect_near(bench_number(papers, i, "recall"), bench_number(kv, i, "recall"), 1e-9, "recall");
+                        bench_near(bench_number(papers, i, "token_recall"), bench_number(kv, i, "token_recall"), 1e-9,
+                                   "token recall");
+                        bench_near(bench_number(papers, i, "recall"), bench_number(kv, i, "recall"), 1e-9, "recall");
                 } else if (i > 3) {
                         ck_assert_double_eq(bench_number(papers, i, "attended"), 128);
                 }
@@ -334,8 +298,6 @@ START_TEST(recall_of_presets_is_that_of_the_subcommand_kv)
         ck_assert_double_eq(bench_number(papers, 3, "token_recall"), 1);
         /* Without a window to keep, the best of three heads. */
         ck_assert_double_gt(bench_number(papers, 4, "token_recall"), bench_number(papers, 1, "token_recall"));
-        json_decref(papers);
-        json_decref(kv);
 }
 END_TEST
 
@@ -346,11 +308,9 @@ START_TEST(no_static_page_is_what_the_preset_arkvale_chooses)
                                          "--static-ratio", "0", "--sink", "16"));
         json_t *kv = bench_good(BENCH("kv", "--trace", test_trace_dir(), "--steps", "48", "--budget", "512", "--preset",
                                       "arkvale", "--json", scratch_path("r.json")));
-        expect_near(bench_number(papers, 0, "share"), bench_number(kv, 0, "share"), 0.005, "share");
-        expect_near(bench_number(papers, 0, "recall"), bench_number(kv, 0, "recall"), 0.005, "recall");
+        bench_near(bench_number(papers, 0, "share"), bench_number(kv, 0, "share"), 0.005, "share");
+        bench_near(bench_number(papers, 0, "recall"), bench_number(kv, 0, "recall"), 0.005, "recall");
         ck_assert_double_eq(bench_number(papers, 0, "attended"), bench_number(kv, 0, "attended"));
-        json_decref(papers);
-        json_decref(kv);
 }
 END_TEST
 
@@ -359,15 +319,14 @@ START_TEST(what_is_loaded_whole_has_every_hit)
         write_trace(false, OBSERVED);
         json_t *report = bench_good(
                 PAPERS("--figure", "page-hits", "--every", "4", "--budget", "144", "--preset", "full,topk,streaming"));
-        ck_assert_uint_eq(rows_in(report), 3);
+        ck_assert_uint_eq(bench_rows(report), 3);
         ck_assert_double_eq(bench_number(report, 0, "hit_rate"), 1);
         ck_assert_double_eq(bench_number(report, 0, "first_quarter"), 1);
         /* The best 144 of a head are 64 important ones and the first of the prompt: 64 of the 128 that are no sink are chosen. */
-        expect_near(bench_number(report, 1, "hit_rate"), 64 / 128.0, 1e-9, "topk");
-        expect_near(bench_number(report, 1, "of_prompt"), 64 / 128.0, 1e-9, "topk, of the prompt");
-        ck_assert(is_null(report, 1, "of_decoded"));
+        bench_near(bench_number(report, 1, "hit_rate"), 64 / 128.0, 1e-9, "topk");
+        bench_near(bench_number(report, 1, "of_prompt"), 64 / 128.0, 1e-9, "topk, of the prompt");
+        ck_assert(bench_is_null(report, 1, "of_decoded"));
         ck_assert_double_lt(bench_number(report, 2, "hit_rate"), 0.2);
-        json_decref(report);
 }
 END_TEST
 
@@ -377,14 +336,12 @@ START_TEST(resident_bytes_are_those_of_the_library)
                                          "pagemean,sketch", "--key-bits", "2,4"));
         json_t *kv = bench_good(BENCH("kv", "--trace", test_trace_dir(), BRIEF, "--budget", "128", "--preset",
                                       "pagemean,sketch", "--key-bits", "2,4", "--json", scratch_path("r.json")));
-        ck_assert_uint_eq(rows_in(papers), 3);
+        ck_assert_uint_eq(bench_rows(papers), 3);
         for (size_t i = 0; i < 3; i++) {
                 ck_assert_double_eq(bench_number(papers, i, "index_bytes"),
                                     bench_number(kv, i, "resident_bytes_token"));
                 ck_assert_double_eq(bench_number(papers, i, "row_bytes"), 256);
         }
-        json_decref(papers);
-        json_decref(kv);
 }
 END_TEST
 
@@ -396,14 +353,13 @@ START_TEST(a_layer_agrees_with_itself)
         snprintf(twice, sizeof twice, "%s,%s", test_trace_dir(), test_trace_dir());
         json_t *report = bench_good(BENCH("papers", "--trace", twice, "--figure", "frequency", "--tau", "0.9",
                                           "--steps", "64", "--json", scratch_path("r.json")));
-        const size_t n = rows_in(report) / 2;
+        const size_t n = bench_rows(report) / 2;
         for (size_t i = 0; i < n; i++) {
-                ck_assert(is_null(report, i, "agreement"));
+                ck_assert(bench_is_null(report, i, "agreement"));
                 if (bench_number(report, n + i, "retrievals") > 1)
                         ck_assert_double_eq(bench_number(report, n + i, "agreement"), 1);
         }
         ck_assert_double_lt(bench_number(report, n + 4, "chance"), 0.9);
-        json_decref(report);
 }
 END_TEST
 
@@ -416,7 +372,7 @@ START_TEST(without_a_choice_every_figure_is_there)
         bench_result result = PAPERS("--budget", "256", "--preset", "quest", "--cluster-rows", "40");
         json_t *report = bench_good(result);
         size_t next = 0;
-        for (size_t i = 0; i < rows_in(report); i++) {
+        for (size_t i = 0; i < bench_rows(report); i++) {
                 while (next < 12 && says(report, i, "figure", names[next]) == false)
                         next++;
                 ck_assert_msg(next < 12, "row %zu is out of order", i);
@@ -425,7 +381,6 @@ START_TEST(without_a_choice_every_figure_is_there)
                 ck_assert_msg(strstr(result.out, names[i]) != NULL, "there is no '%s'", names[i]);
         ck_assert(json_is_object(json_object_get(report, "machine")));
         ck_assert(json_is_array(json_object_get(report, "command")));
-        json_decref(report);
 }
 END_TEST
 
@@ -434,8 +389,6 @@ START_TEST(results_do_not_depend_on_threads)
         json_t *one = bench_good(REAL(BRIEF, "--figure", "jaccard,static-ratio", "--budget", "256", "--threads", "1"));
         json_t *two = bench_good(REAL(BRIEF, "--figure", "jaccard,static-ratio", "--budget", "256", "--threads", "2"));
         ck_assert(json_equal(json_object_get(one, "rows"), json_object_get(two, "rows")));
-        json_decref(one);
-        json_decref(two);
 }
 END_TEST
 
@@ -449,7 +402,6 @@ START_TEST(an_empty_observation_window_is_refused)
         /* Others do without: the first step has no query before it and begins a segment all the same. */
         json_t *report = bench_good(PAPERS("--figure", "frequency,jaccard", "--budget", "64", "--tau", "0.5"));
         ck_assert_double_eq(bench_number(report, 1, "retrievals"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -482,94 +434,29 @@ START_TEST(numbers_that_are_none_are_refused)
 }
 END_TEST
 
-#define DATA "papers", "--trace", "t"
-static const struct {
-        const char *arguments[8];
-        const char *part;
-} mistakes[] = {
-        {{"papers"}, "data is missing: --trace"},
-        {{"papers", "--trace", "a,,b"}, "--trace wants folders, comma separated, not 'a,,b'"},
-        {{DATA, "--figure", "foo"}, "--figure wants one or more of token-recall"},
-        {{DATA, "--tau", "-1"}, "--tau wants numbers above -1 and at most 1, comma separated and at most 32, not '-1'"},
-        {{DATA, "--tau", "1.01"}, "--tau wants numbers above -1 and at most 1"},
-        {{DATA, "--tau", "nan"}, "--tau wants numbers"},
-        {{DATA, "--tau", "0.5,"}, "not '0.5,'"},
-        {{DATA, "--tau", " 0.5"}, "--tau wants numbers"},
-        {{DATA, "--static-ratio", "-0.1"}, "--static-ratio wants numbers from 0 and at most 1"},
-        {{DATA, "--static-ratio", "1.5"}, "--static-ratio wants numbers from 0 and at most 1"},
-        {{DATA, "--period", "0"}, "--period wants an integer of 1 to"},
-        {{DATA, "--window", "0"}, "--window wants an integer of 1 to"},
-        {{DATA, "--page", "65"}, "--page wants an integer of 1 to 64"},
-        {{DATA, "--reach", "0"}, "--reach wants integers of 1 to"},
-        {{DATA, "--stride", "0"}, "--stride wants integers of 1 to"},
-        {{DATA, "--cluster-rows", "0"}, "--cluster-rows wants integers of 1 to"},
-        {{DATA, "--budget", "0"}, "--budget wants integers of 1 to"},
-        {{DATA, "--preset", "foo"}, "each once, not 'foo'"},
-        {{DATA, "--every", "0"}, "--every wants an integer of 1 to"},
-};
-
-START_TEST(a_mistake_on_the_command_line_is_named)
-{
-        bench_result result = bench_run(mistakes[_i].arguments);
-        bench_refused(result, 2, mistakes[_i].part);
-        ck_assert_ptr_nonnull(strstr(result.err, "'dci-bench papers --help'"));
-        ck_assert_str_eq(result.out, "");
-}
-END_TEST
-
-START_TEST(help_names_every_option_and_figure)
-{
-        static const char *const words[] = {
-                "--trace LIST",        "--figure LIST",     "--budget LIST",   "--preset LIST",  "--steps N",
-                "--every N",           "--tau LIST",        "--stride LIST",   "--static-ratio", "--period N",
-                "--window N",          "--page N",          "--sink N",        "--reach LIST",   "--seed N",
-                "--cluster-rows LIST", "--threads N",       "--page-tokens N", "--isa NAME",     "--json FILE",
-                "equation 3",          "equations 4 and 5", "section V-C",     "section 3.2"};
-        bench_result result = BENCH("papers", "--help");
-        ck_assert_int_eq(result.code, 0);
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench papers");
-        const TTest *const tests[] = {sets_that_never_change_have_jaccard_1,
-                                      what_stays_important_does_not_decay,
-                                      queries_that_do_not_turn_retrieve_once,
-                                      what_is_chosen_again_is_always_there,
-                                      important_tokens_are_counted_in_their_pages,
-                                      the_online_ratio_of_equal_queries_is_all_whole_pages,
-                                      scattered_tokens_that_persist_are_held_by_static_pages_alone,
-                                      clusters_of_one_key_choose_the_best_tokens,
-                                      sets_that_change_at_each_step_share_nothing,
-                                      what_was_chosen_two_steps_ago_is_there_with_a_reach_of_two,
-                                      a_fixed_stride_can_miss_what_boundaries_see,
-                                      what_turns_is_not_worth_a_static_page,
-                                      recall_of_presets_is_that_of_the_subcommand_kv,
-                                      no_static_page_is_what_the_preset_arkvale_chooses,
-                                      what_is_loaded_whole_has_every_hit,
-                                      resident_bytes_are_those_of_the_library,
-                                      a_layer_agrees_with_itself,
-                                      without_a_choice_every_figure_is_there,
-                                      results_do_not_depend_on_threads,
-                                      an_empty_observation_window_is_refused,
-                                      what_does_not_fit_is_refused,
-                                      numbers_that_are_none_are_refused,
-                                      help_names_every_option_and_figure,
-                                      NULL};
-        TCase *c = tcase_create("papers");
-        tcase_set_timeout(c, 120);
-        tcase_add_checked_fixture(c, scratch_open, scratch_close);
-        for (size_t i = 0; tests[i] != NULL; i++)
-                tcase_add_test(c, tests[i]);
-        tcase_add_loop_test(c, a_mistake_on_the_command_line_is_named, 0, (int)(sizeof mistakes / sizeof *mistakes));
-        suite_add_tcase(s, c);
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{sets_that_never_change_have_jaccard_1, 0},
+                                    {what_stays_important_does_not_decay, 0},
+                                    {queries_that_do_not_turn_retrieve_once, 0},
+                                    {what_is_chosen_again_is_always_there, 0},
+                                    {important_tokens_are_counted_in_their_pages, 0},
+                                    {the_online_ratio_of_equal_queries_is_all_whole_pages, 0},
+                                    {scattered_tokens_that_persist_are_held_by_static_pages_alone, 0},
+                                    {clusters_of_one_key_choose_the_best_tokens, 0},
+                                    {sets_that_change_at_each_step_share_nothing, 0},
+                                    {what_was_chosen_two_steps_ago_is_there_with_a_reach_of_two, 0},
+                                    {a_fixed_stride_can_miss_what_boundaries_see, 0},
+                                    {what_turns_is_not_worth_a_static_page, 0},
+                                    {recall_of_presets_is_that_of_the_subcommand_kv, 0},
+                                    {no_static_page_is_what_the_preset_arkvale_chooses, 0},
+                                    {what_is_loaded_whole_has_every_hit, 0},
+                                    {resident_bytes_are_those_of_the_library, 0},
+                                    {a_layer_agrees_with_itself, 0},
+                                    {without_a_choice_every_figure_is_there, 0},
+                                    {results_do_not_depend_on_threads, 0},
+                                    {an_empty_observation_window_is_refused, 0},
+                                    {what_does_not_fit_is_refused, 0},
+                                    {numbers_that_are_none_are_refused, 0}};
+        return bench_main("bench papers", scratch_open, scratch_close, tests, sizeof tests / sizeof *tests);
 }

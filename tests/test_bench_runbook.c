@@ -32,16 +32,6 @@ static const char sliding[] = "rows:\n"
                               "  8: {operation: delete, start: 150, end: 300}\n"
                               "  9: {operation: search}\n";
 
-static const char *text_of(const json_t *report, size_t i, const char *name)
-{
-        return json_string_value(json_object_get(json_array_get(json_object_get(report, "rows"), i), name));
-}
-
-static bool is_null(const json_t *report, size_t i, const char *name)
-{
-        return json_is_null(json_object_get(json_array_get(json_object_get(report, "rows"), i), name));
-}
-
 static const char *const kinds[] = {"flat", "pdci", "mdci"};
 
 START_TEST(every_kind_at_full_effort_finds_all_that_is_there)
@@ -57,18 +47,18 @@ START_TEST(every_kind_at_full_effort_finds_all_that_is_there)
         else
                 result = PLAY("--prop-to-visit", "1", "--batch", "7", WRITTEN);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 9);
+        ck_assert_uint_eq(bench_rows(report), 9);
         ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "params"), "kind")), kinds[_i]);
         ck_assert_str_eq(json_string_value(json_object_get(report, "runbook")), "rows");
         for (size_t i = 0; i < 9; i++) {
-                bool search = strcmp(text_of(report, i, "operation"), "search") == 0;
+                bool search = strcmp(bench_text(report, i, "operation"), "search") == 0;
                 ck_assert_double_eq(bench_number(report, i, "step"), (double)(i + 1));
                 ck_assert_double_eq(bench_number(report, i, "live"), live[i]);
                 ck_assert_double_eq(bench_number(report, i, "calls"), calls[i]);
                 ck_assert_double_gt(bench_number(report, i, "bytes"), live[i] * DIM * 4);
-                ck_assert(is_null(report, i, "median_us") == search);
-                ck_assert(is_null(report, i, "qps") != search);
-                ck_assert(is_null(report, i, "recall") == (!search || live[i] == 0));
+                ck_assert(bench_is_null(report, i, "median_us") == search);
+                ck_assert(bench_is_null(report, i, "qps") != search);
+                ck_assert(bench_is_null(report, i, "recall") == (!search || live[i] == 0));
                 if (search && live[i] > 0)
                         ck_assert_double_eq(bench_number(report, i, "recall"), 1);
                 if (!search) {
@@ -78,7 +68,6 @@ START_TEST(every_kind_at_full_effort_finds_all_that_is_there)
         }
         ck_assert(json_is_null(json_object_get(report, "bytes_per_row")));
         ck_assert_ptr_nonnull(strstr(result.out, "bytes/row"));
-        json_decref(report);
 }
 END_TEST
 
@@ -93,11 +82,9 @@ START_TEST(recall_is_that_of_the_effort)
         ck_assert_double_eq(bench_number(report, 0, "calls"), 1);
         ck_assert_double_gt(json_number_value(json_object_get(report, "bytes_per_row")), DIM * 4);
         ck_assert_double_gt(json_number_value(json_object_get(json_object_get(report, "tree"), "levels")), 0);
-        json_decref(report);
         report = bench_good(PLAY("--rows", "bf16", "--kind", "flat", "--mode", "batch", "--k", "100", WRITTEN));
         ck_assert_double_lt(bench_number(report, 1, "recall"), 1);
         ck_assert_double_eq(bench_number(report, 1, "calls"), 1);
-        json_decref(report);
 }
 END_TEST
 
@@ -114,7 +101,6 @@ START_TEST(a_replacement_gives_ids_other_rows)
         json_t *report = bench_good(PLAY("--prop-to-visit", "1", WRITTEN));
         ck_assert_double_eq(bench_number(report, 2, "recall"), 1);
         ck_assert_double_eq(bench_number(report, 2, "live"), 100);
-        json_decref(report);
 }
 END_TEST
 
@@ -126,7 +112,6 @@ START_TEST(one_of_several_data_sets_is_named)
         bench_refused(PLAY("--dataset", "c", WRITTEN), 2, "holds no steps for a data set 'c'");
         json_t *report = bench_good(PLAY("--dataset", "b", WRITTEN));
         ck_assert_double_eq(bench_number(report, 0, "live"), 6);
-        json_decref(report);
 }
 END_TEST
 
@@ -249,29 +234,18 @@ START_TEST(help_names_every_option)
 }
 END_TEST
 
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench_runbook");
-        TCase *tests = tcase_create("runbook");
-        tcase_set_timeout(tests, 120);
-        tcase_add_checked_fixture(tests, setup, teardown);
-        tcase_add_loop_test(tests, every_kind_at_full_effort_finds_all_that_is_there, 0, 3);
-        tcase_add_test(tests, recall_is_that_of_the_effort);
-        tcase_add_test(tests, a_replacement_gives_ids_other_rows);
-        tcase_add_test(tests, one_of_several_data_sets_is_named);
-        tcase_add_loop_test(tests, a_runbook_that_means_nothing_is_refused, 0,
-                            (int)(sizeof bad_books / sizeof *bad_books));
-        tcase_add_test(tests, brackets_without_end_are_refused_at_once);
-        tcase_add_test(tests, a_damaged_runbook_is_refused_or_played);
-        tcase_add_loop_test(tests, a_mistake_on_the_command_line_is_named, 0,
-                            (int)(sizeof mistakes / sizeof *mistakes));
-        tcase_add_test(tests, a_runbook_that_is_not_there_is_named);
-        tcase_add_test(tests, help_names_every_option);
-        suite_add_tcase(s, tests);
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {
+                {every_kind_at_full_effort_finds_all_that_is_there, 3},
+                {recall_is_that_of_the_effort, 0},
+                {a_replacement_gives_ids_other_rows, 0},
+                {one_of_several_data_sets_is_named, 0},
+                {a_runbook_that_means_nothing_is_refused, (int)(sizeof bad_books / sizeof *bad_books)},
+                {brackets_without_end_are_refused_at_once, 0},
+                {a_damaged_runbook_is_refused_or_played, 0},
+                {a_mistake_on_the_command_line_is_named, (int)(sizeof mistakes / sizeof *mistakes)},
+                {a_runbook_that_is_not_there_is_named, 0},
+                {help_names_every_option, 0}};
+        return bench_main("bench_runbook", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -13,20 +13,10 @@
 #define TRACE(...) BENCH("ann", "--trace", test_trace_dir(), "--limit-queries", "192", __VA_ARGS__, JSON)
 #define TRACE_N 7168
 
-static const json_t *row_of(const json_t *report, size_t i)
-{
-        return json_array_get(json_object_get(report, "rows"), i);
-}
-
-static size_t rows_in(const json_t *report)
-{
-        return json_array_size(json_object_get(report, "rows"));
-}
-
 /* rerank and guarantee: 0 for null, which stands for all and for none. */
 static void expect_codes(const json_t *report, size_t i, int bits, bool fitted, double rerank, double guarantee)
 {
-        const json_t *row = row_of(report, i);
+        const json_t *row = bench_row(report, i);
         const char *const names[] = {"rerank", "guarantee"};
         const double wanted[] = {rerank, guarantee};
         ck_assert_double_eq(bench_number(report, i, "sketch_bits"), bits);
@@ -47,7 +37,7 @@ START_TEST(each_rerank_of_each_width_is_a_row_per_mode)
         bench_result result = TRACE("--sketch-bits", "0,4", "--rerank", "1,2,all");
         json_t *report = bench_good(result);
         static const double reranks[] = {1, 2, 0};
-        ck_assert_uint_eq(rows_in(report), 2 + 2 * 3);
+        ck_assert_uint_eq(bench_rows(report), 2 + 2 * 3);
         for (size_t i = 0; i < 2; i++) {
                 expect_codes(report, i, 0, false, 0, 0);
                 ck_assert_double_eq(bench_number(report, i, "dist_comps"), TRACE_N);
@@ -56,9 +46,8 @@ START_TEST(each_rerank_of_each_width_is_a_row_per_mode)
         for (size_t i = 2; i < 8; i++) {
                 const double rerank = reranks[(i - 2) % 3];
                 expect_codes(report, i, 4, false, rerank, 0);
-                ck_assert_str_eq(json_string_value(json_object_get(row_of(report, i), "index")), "flat");
-                ck_assert_str_eq(json_string_value(json_object_get(row_of(report, i), "mode")),
-                                 i < 5 ? "one" : "batch");
+                ck_assert_str_eq(bench_text(report, i, "index"), "flat");
+                ck_assert_str_eq(bench_text(report, i, "mode"), i < 5 ? "one" : "batch");
                 ck_assert_double_gt(bench_number(report, i, "bytes"), bench_number(report, 0, "bytes"));
                 /* How many are kept beyond those asked for is the selection's business. */
                 const double distances = bench_number(report, i, "dist_comps");
@@ -73,7 +62,6 @@ START_TEST(each_rerank_of_each_width_is_a_row_per_mode)
         ck_assert_double_eq(bench_number(report, 4, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, " 4 bits x1 "));
         ck_assert_ptr_nonnull(strstr(result.out, " 4 bits all "));
-        json_decref(report);
 }
 END_TEST
 
@@ -82,7 +70,7 @@ START_TEST(codes_that_are_fitted_rank_better)
         bench_result result =
                 TRACE("--sketch-bits", "1", "--rerank", "1", "--fit", "both:observation", "--mode", "one");
         json_t *both = bench_good(result);
-        ck_assert_uint_eq(rows_in(both), 3);
+        ck_assert_uint_eq(bench_rows(both), 3);
         expect_codes(both, 0, 0, false, 0, 0);
         expect_codes(both, 1, 1, false, 1, 0);
         expect_codes(both, 2, 1, true, 1, 0);
@@ -94,12 +82,10 @@ START_TEST(codes_that_are_fitted_rank_better)
         for (size_t i = 0; i < 2; i++) {
                 json_t *one =
                         bench_good(TRACE("--sketch-bits", "1", "--rerank", "1", "--fit", fits[i], "--mode", "one"));
-                ck_assert_uint_eq(rows_in(one), 2);
+                ck_assert_uint_eq(bench_rows(one), 2);
                 expect_codes(one, 1, 1, i == 1, 1, 0);
                 ck_assert_double_eq(bench_number(one, 1, "recall"), bench_number(both, 1 + i, "recall"));
-                json_decref(one);
         }
-        json_decref(both);
 }
 END_TEST
 
@@ -108,7 +94,7 @@ START_TEST(a_guarantee_is_a_row_beside_the_reranks)
         bench_result result = RUN("--metric", "l2", "--sketch-bits", "2", "--rerank", "1", "--guarantee", "0.9,1",
                                   "--mode", "one", JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(rows_in(report), 1 + 3);
+        ck_assert_uint_eq(bench_rows(report), 1 + 3);
         expect_codes(report, 1, 2, false, 1, 0);
         for (size_t i = 2; i < 4; i++) {
                 /* 0: as the library does. */
@@ -118,7 +104,6 @@ START_TEST(a_guarantee_is_a_row_beside_the_reranks)
         ck_assert_double_lt(bench_number(report, 1, "recall"), 1);
         ck_assert_double_eq(bench_number(report, 3, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, " 2 bits guarantee 0.9 "));
-        json_decref(report);
 }
 END_TEST
 
@@ -126,10 +111,9 @@ START_TEST(without_a_list_few_bits_are_measured_with_more_rows)
 {
         json_t *report = bench_good(RUN("--metric", "ip", "--k", "3", "--sketch-bits", "2,3", "--mode", "one", JSON));
         static const double reranks[] = {1, 2, 3, 4, 6, 8, 12, 16, 1, 1.5, 2, 3, 4};
-        ck_assert_uint_eq(rows_in(report), 1 + 13);
+        ck_assert_uint_eq(bench_rows(report), 1 + 13);
         for (size_t i = 0; i < 13; i++)
                 expect_codes(report, 1 + i, i < 8 ? 2 : 3, false, reranks[i], 0);
-        json_decref(report);
 }
 END_TEST
 
@@ -143,10 +127,10 @@ START_TEST(each_kind_has_its_efforts_with_each_rerank)
                                             "mdci", "mdci", "mdci", "mdci", "mdci"};
         static const double reranks[] = {0, 0, 1, 3, 0, 0, 1, 3, 1, 3};
         static const double views[] = {0, 0, 0, 0, 4, 300, 4, 4, 300, 300};
-        ck_assert_uint_eq(rows_in(report), 10);
+        ck_assert_uint_eq(bench_rows(report), 10);
         for (size_t i = 0; i < 10; i++) {
-                const json_t *params = json_object_get(row_of(report, i), "params");
-                ck_assert_str_eq(json_string_value(json_object_get(row_of(report, i), "index")), kinds[i]);
+                const json_t *params = bench_value(report, i, "params");
+                ck_assert_str_eq(bench_text(report, i, "index"), kinds[i]);
                 expect_codes(report, i, reranks[i] > 0 ? 8 : 0, false, reranks[i], 0);
                 if (i >= 1)
                         ck_assert_double_eq(json_number_value(json_object_get(params, "field_of_view")), views[i]);
@@ -154,18 +138,17 @@ START_TEST(each_kind_has_its_efforts_with_each_rerank)
         ck_assert_double_eq(bench_number(report, 9, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, " 0.2 view 4 8 bits x3 "));
         ck_assert_ptr_nonnull(strstr(result.out, " 2x7 visit 1 retrieve 0.5 8 bits x1 "));
-        json_decref(report);
 }
 END_TEST
 
 static bool beaten(const json_t *report, size_t i)
 {
-        const char *mode = json_string_value(json_object_get(row_of(report, i), "mode"));
+        const char *mode = bench_text(report, i, "mode");
         const double recall = bench_number(report, i, "recall"), qps = bench_number(report, i, "qps");
-        for (size_t j = 0; j < rows_in(report); j++) {
+        for (size_t j = 0; j < bench_rows(report); j++) {
                 const double r = bench_number(report, j, "recall"), q = bench_number(report, j, "qps");
-                if (strcmp(json_string_value(json_object_get(row_of(report, j), "mode")), mode) == 0 && r >= recall &&
-                    q >= qps && (r > recall || q > qps))
+                if (strcmp(bench_text(report, j, "mode"), mode) == 0 && r >= recall && q >= qps &&
+                    (r > recall || q > qps))
                         return true;
         }
         return false;
@@ -177,22 +160,20 @@ START_TEST(pareto_keeps_what_no_other_row_beats)
                                     "both:observation", "--pareto");
         json_t *report = bench_good(result);
         size_t n_exact = 0, n_lines = 0;
-        for (size_t i = 0; i < rows_in(report); i++) {
-                const bool exact =
-                        strcmp(json_string_value(json_object_get(row_of(report, i), "index")), "flat") == 0 &&
-                        bench_number(report, i, "sketch_bits") == 0;
+        for (size_t i = 0; i < bench_rows(report); i++) {
+                const bool exact = strcmp(bench_text(report, i, "index"), "flat") == 0 &&
+                                   bench_number(report, i, "sketch_bits") == 0;
                 n_exact += exact;
                 ck_assert_msg(exact || !beaten(report, i), "row %zu is beaten", i);
         }
         ck_assert_uint_eq(n_exact, 2);
-        ck_assert_uint_gt(rows_in(report), 2);
+        ck_assert_uint_gt(bench_rows(report), 2);
         /* Two modes, two kinds: one row without codes, 8 and 5 with codes of both sorts. */
-        ck_assert_uint_lt(rows_in(report), 2 * 2 * (1 + 2 * (8 + 5)));
+        ck_assert_uint_lt(bench_rows(report), 2 * 2 * (1 + 2 * (8 + 5)));
         /* The table has the same rows. */
         for (const char *at = result.out; (at = strstr(at, "   f16  ")) != NULL; at++)
                 n_lines++;
-        ck_assert_uint_eq(n_lines, rows_in(report));
-        json_decref(report);
+        ck_assert_uint_eq(n_lines, bench_rows(report));
 }
 END_TEST
 
@@ -222,7 +203,6 @@ START_TEST(queries_to_fit_to_come_in_every_format)
                 json_t *report = bench_good(FIT(scratch_path(files[i])));
                 expect_codes(report, 1, 1, true, 1, 0);
                 recall[i] = bench_number(report, 1, "recall");
-                json_decref(report);
         }
         ck_assert_double_eq(recall[1], recall[0]);
         ck_assert_double_eq(recall[2], recall[0]);
@@ -230,25 +210,9 @@ START_TEST(queries_to_fit_to_come_in_every_format)
         expect_codes(report, 1, 1, false, 1, 0);
         plain = bench_number(report, 1, "recall");
         ck_assert_double_gt(plain, 0);
-        json_decref(report);
         free(values);
 }
 END_TEST
-
-static void write_trace(size_t prompt, size_t first_query)
-{
-        char text[128], shape[32];
-        const size_t m = 46 - first_query;
-        snprintf(text, sizeof text,
-                 "{\"tokens\": 46, \"prompt\": %zu, \"first_query\": %zu, \"group\": 2, \"scale\": 0.1}", prompt,
-                 first_query);
-        scratch_put("meta.json", text, strlen(text));
-        bench_write_f32("keys.npy", base, 46, DIM);
-        float *heads = test_normal(2 * m, DIM, 9);
-        snprintf(shape, sizeof shape, "2, %zu, %d", m, DIM);
-        bench_write_npy("queries.npy", "<f4", shape, heads, 2 * m * DIM * sizeof *heads);
-        free(heads);
-}
 
 #define OBSERVED(...)                                                                                                  \
         BENCH("ann", "--trace", scratch_path(""), "--k", "5", "--mode", "one", "--sketch-bits", "1", "--rerank", "1",  \
@@ -257,7 +221,7 @@ static void write_trace(size_t prompt, size_t first_query)
 /* The observation is what a file of the same queries, position by position, would be. */
 START_TEST(observed_queries_are_those_before_the_decode)
 {
-        write_trace(40, 37);
+        bench_write_trace(base, DIM, 46, 40, 37, 2);
         float *heads = test_normal(2 * 9, DIM, 9), rows[6 * DIM];
         for (size_t i = 0; i < 6; i++)
                 memcpy(rows + i * DIM, heads + (i % 2 * 9 + i / 2) * DIM, DIM * sizeof *rows);
@@ -268,8 +232,6 @@ START_TEST(observed_queries_are_those_before_the_decode)
         for (size_t i = 0; i < 3; i++)
                 ck_assert_double_eq(bench_number(trace, 1, names[i]), bench_number(file, 1, names[i]));
         ck_assert_double_eq(bench_number(trace, 1, "n_queries"), 12);
-        json_decref(trace);
-        json_decref(file);
 }
 END_TEST
 
@@ -284,95 +246,22 @@ START_TEST(queries_that_do_not_fit_are_refused)
         queries[DIM] = NAN;
         bench_write_f32("nan.npy", queries, N_QUERIES, DIM);
         bench_refused(FIT(scratch_path("nan.npy")), 2, "--fit: ");
-        write_trace(40, 40);
+        bench_write_trace(base, DIM, 46, 40, 40, 2);
         bench_refused(OBSERVED("observation"), 2, "has no queries before the decode");
-        json_decref(bench_good(OBSERVED("none")));
+        (void)bench_good(OBSERVED("none"));
 }
 END_TEST
-
-/* --- the command line ------------------------------------------------------------------------------------------------------- */
-
-#define DATA "ann", "--data", "a.hdf5"
-static const struct {
-        const char *arguments[10];
-        const char *part;
-} mistakes[] = {
-        {{"ann", "--sketch-bits", "5"}, "--sketch-bits wants one or more of 0, 1, 2, 3, 4, 8, not '5'"},
-        {{"ann", "--sketch-bits", "4,"}, "not '4,'"},
-        {{"ann", "--sketch-bits", "-1"}, "not '-1'"},
-        {{"ann", "--rerank", "0.5"},
-         "--rerank wants numbers of 1 to 2147483584, or all, comma separated and at most 32"},
-        {{"ann", "--rerank", "2,inf"}, "not '2,inf'"},
-        {{"ann", "--rerank", "2,"}, "not '2,'"},
-        {{"ann", "--rerank", "al"}, "not 'al'"},
-        {{"ann", "--rerank", "alle"}, "not 'alle'"},
-        {{"ann", "--rerank", "1e999"}, "not '1e999'"},
-        {{"ann", "--rerank", "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"}, "at most 32"},
-        {{"ann", "--guarantee", "0"}, "--guarantee wants numbers above 0 and at most 1"},
-        {{"ann", "--guarantee", "all"}, "not 'all'"},
-        {{"ann", "--pareto=1"}, "--pareto takes no value"},
-        {{"ann", "--fit="}, "--fit wants a value"},
-        {{DATA, "--rerank", "2"}, "--rerank needs --sketch-bits of 1 or more"},
-        {{DATA, "--sketch-bits", "0", "--guarantee", "0.9"}, "--guarantee needs --sketch-bits of 1 or more"},
-        {{DATA, "--fit", "q.npy"}, "--fit needs --sketch-bits of 1 or more"},
-        {{DATA, "--sketch-bits", "0,1", "--fit", "both:"}, "not 'both:'"},
-        {{DATA, "--sketch-bits", "0,1", "--fit", "both:none"}, "not 'both:none'"},
-        {{DATA, "--sketch-bits", "0,1", "--fit", "observation"}, "--fit observation needs --trace"},
-        {{DATA, "--sketch-bits", "0,1", "--fit", "both:observation"}, "--fit observation needs --trace"},
-        {{DATA, "--sketch-bits", "1", "--kind", "mdci", "--page-rows=8"},
-         "--page-rows is 8, with --sketch-bits at least 16"},
-};
-
-START_TEST(a_mistake_on_the_command_line_is_named)
-{
-        bench_result result = bench_run(mistakes[_i].arguments);
-        bench_refused(result, 2, mistakes[_i].part);
-        ck_assert_ptr_nonnull(strstr(result.err, "--help'"));
-        ck_assert_str_eq(result.out, "");
-}
-END_TEST
-
-START_TEST(help_names_every_option)
-{
-        static const char *const words[] = {"--sketch-bits", "--rerank", "--guarantee", "--fit FILE",
-                                            "observation",   "both:",    "--pareto",    "1,1.5,2,3,4"};
-        bench_result result = BENCH("ann", "--help");
-        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                ck_assert_msg(strstr(result.out, words[i]) != NULL, "the help does not say '%s'", words[i]);
-}
-END_TEST
-
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench sketch");
-        const struct {
-                const char *name;
-                const TTest *tests[8];
-        } cases[] = {
-                {"report",
-                 {each_rerank_of_each_width_is_a_row_per_mode, codes_that_are_fitted_rank_better,
-                  a_guarantee_is_a_row_beside_the_reranks, without_a_list_few_bits_are_measured_with_more_rows,
-                  each_kind_has_its_efforts_with_each_rerank, pareto_keeps_what_no_other_row_beats}},
-                {"queries to fit to",
-                 {queries_to_fit_to_come_in_every_format, observed_queries_are_those_before_the_decode,
-                  queries_that_do_not_fit_are_refused}},
-                {"command line", {help_names_every_option}},
-        };
-        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                TCase *tests = tcase_create(cases[i].name);
-                tcase_set_timeout(tests, 120);
-                tcase_add_checked_fixture(tests, setup, teardown);
-                for (size_t j = 0; cases[i].tests[j] != NULL; j++)
-                        tcase_add_test(tests, cases[i].tests[j]);
-                if (i == 2)
-                        tcase_add_loop_test(tests, a_mistake_on_the_command_line_is_named, 0,
-                                            (int)(sizeof mistakes / sizeof *mistakes));
-                suite_add_tcase(s, tests);
-        }
-        return s;
-}
 
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{each_rerank_of_each_width_is_a_row_per_mode, 0},
+                                    {codes_that_are_fitted_rank_better, 0},
+                                    {a_guarantee_is_a_row_beside_the_reranks, 0},
+                                    {without_a_list_few_bits_are_measured_with_more_rows, 0},
+                                    {each_kind_has_its_efforts_with_each_rerank, 0},
+                                    {pareto_keeps_what_no_other_row_beats, 0},
+                                    {queries_to_fit_to_come_in_every_format, 0},
+                                    {observed_queries_are_those_before_the_decode, 0},
+                                    {queries_that_do_not_fit_are_refused, 0}};
+        return bench_main("bench sketch", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -17,7 +17,6 @@ static const char *origin_of(json_t *report)
         snprintf(origin, sizeof origin, "%s",
                  json_string_value(json_object_get(json_object_get(report, "truth"), "origin")));
         ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
-        json_decref(report);
         return origin;
 }
 
@@ -127,7 +126,7 @@ END_TEST
 
 START_TEST(the_cache_is_keyed_by_what_the_truth_depends_on)
 {
-        json_decref(bench_good(run_cached("10")));
+        (void)bench_good(run_cached("10"));
         base[0] += 1;
         bench_write_f32("base.npy", base, N, DIM);
         ck_assert_str_eq(origin_of(bench_good(run_cached("10"))), "computed");
@@ -233,7 +232,6 @@ START_TEST(a_trace_reports_the_kept_attention)
                         ck_assert_double_eq(bench_number(report, row, "n"), PROMPT);
                         ck_assert_double_eq(bench_number(report, row, "n_queries"), GROUP * (TOKENS - PROMPT));
                 }
-                json_decref(report);
         }
         free(keys);
         free(all_queries);
@@ -247,10 +245,9 @@ START_TEST(a_trace_has_its_own_defaults)
         free(keys);
         free(all_queries);
         json_t *report = bench_good(RUN_TRACE("--mode", "batch"));
-        const json_t *row = json_array_get(json_object_get(report, "rows"), 0);
+        const json_t *row = bench_row(report, 0);
         ck_assert_str_eq(json_string_value(json_object_get(row, "metric")), "ip");
         ck_assert_double_eq(bench_number(report, 0, "k"), 100);
-        json_decref(report);
 }
 END_TEST
 
@@ -286,28 +283,15 @@ START_TEST(a_trace_that_contradicts_itself_is_refused)
 }
 END_TEST
 
-static Suite *suite(void)
-{
-        Suite *s = suite_create("bench truth");
-        TCase *cache = tcase_create("cache"), *trace = tcase_create("trace");
-        tcase_add_test(cache, a_cached_truth_is_used_and_a_damaged_one_replaced);
-        tcase_add_test(cache, a_forged_id_is_noticed_by_its_score);
-        tcase_add_test(cache, a_forged_id_with_its_score_is_noticed_by_the_full_loop);
-        tcase_add_test(cache, the_cache_is_keyed_by_what_the_truth_depends_on);
-        tcase_add_test(cache, a_cache_that_cannot_be_written_is_only_a_note);
-        tcase_add_test(trace, a_trace_reports_the_kept_attention);
-        tcase_add_test(trace, a_trace_has_its_own_defaults);
-        tcase_add_test(trace, a_trace_that_contradicts_itself_is_refused);
-        TCase *cases[] = {cache, trace};
-        for (size_t i = 0; i < 2; i++) {
-                tcase_set_timeout(cases[i], 120);
-                tcase_add_checked_fixture(cases[i], setup, teardown);
-                suite_add_tcase(s, cases[i]);
-        }
-        return s;
-}
-
 int main(void)
 {
-        return test_main(suite());
+        const bench_test tests[] = {{a_cached_truth_is_used_and_a_damaged_one_replaced, 0},
+                                    {a_forged_id_is_noticed_by_its_score, 0},
+                                    {a_forged_id_with_its_score_is_noticed_by_the_full_loop, 0},
+                                    {the_cache_is_keyed_by_what_the_truth_depends_on, 0},
+                                    {a_cache_that_cannot_be_written_is_only_a_note, 0},
+                                    {a_trace_reports_the_kept_attention, 0},
+                                    {a_trace_has_its_own_defaults, 0},
+                                    {a_trace_that_contradicts_itself_is_refused, 0}};
+        return bench_main("bench truth", setup, teardown, tests, sizeof tests / sizeof *tests);
 }

@@ -54,11 +54,6 @@ static const char *text_of(const json_t *report, const char *part, const char *n
         return json_string_value(json_object_get(json_object_get(report, part), name));
 }
 
-static const char *row_text(const json_t *report, size_t i, const char *name)
-{
-        return json_string_value(json_object_get(json_array_get(json_object_get(report, "rows"), i), name));
-}
-
 /* Rows of the table: default and full, and two shares between where there are efforts. */
 START_TEST(every_kind_and_metric_passes_and_finds_all_at_full_effort)
 {
@@ -70,17 +65,16 @@ START_TEST(every_kind_and_metric_passes_and_finds_all_at_full_effort)
         ck_assert(json_is_true(json_object_get(json_object_get(report, "check"), "passed")));
         ck_assert_str_eq(text_of(report, "check", "sentence"), "");
         ck_assert_int_eq(json_integer_value(json_object_get(json_object_get(report, "index"), "n")), N - REMOVED);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), n);
-        ck_assert_str_eq(row_text(report, 0, "effort"), "default");
-        ck_assert_str_eq(row_text(report, n - 1, "effort"), "full");
+        ck_assert_uint_eq(bench_rows(report), n);
+        ck_assert_str_eq(bench_text(report, 0, "effort"), "default");
+        ck_assert_str_eq(bench_text(report, n - 1, "effort"), "full");
         ck_assert_double_eq(bench_number(report, n - 1, "recall"), 1);
         if (metric != DCI_METRIC_IP)
                 ck_assert_double_eq(bench_number(report, n - 1, "self"), 1);
         if (n > 2) {
-                ck_assert_str_eq(row_text(report, 1, "effort"), "0.01");
+                ck_assert_str_eq(bench_text(report, 1, "effort"), "0.01");
                 ck_assert_double_lt(bench_number(report, 1, "dist_comps"), bench_number(report, 2, "dist_comps"));
         }
-        json_decref(report);
 }
 END_TEST
 
@@ -92,15 +86,14 @@ START_TEST(given_queries_and_moved_rows_are_measured_too)
         bench_result result = VERIFY("--sample", "30", "--perturb", "0.2", "--queries", scratch_path("query.npy"),
                                      "--limit-queries", "6", "--shares", "0.5", "--map", "--k", "3", JSON);
         json_t *report = bench_good(result);
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 6);
-        ck_assert_str_eq(row_text(report, 0, "queries"), "own");
-        ck_assert_str_eq(row_text(report, 3, "queries"), "given");
-        ck_assert_str_eq(row_text(report, 4, "effort"), "0.5");
-        ck_assert(json_is_null(json_object_get(json_array_get(json_object_get(report, "rows"), 3), "self")));
+        ck_assert_uint_eq(bench_rows(report), 6);
+        ck_assert_str_eq(bench_text(report, 0, "queries"), "own");
+        ck_assert_str_eq(bench_text(report, 3, "queries"), "given");
+        ck_assert_str_eq(bench_text(report, 4, "effort"), "0.5");
+        ck_assert(bench_is_null(report, 3, "self"));
         ck_assert_double_eq(bench_number(report, 2, "recall"), 1);
         ck_assert_double_eq(bench_number(report, 5, "recall"), 1);
         ck_assert_ptr_nonnull(strstr(result.out, "check: passed"));
-        json_decref(report);
         free(queries);
 }
 END_TEST
@@ -122,15 +115,12 @@ START_TEST(codes_of_other_rows_fail_with_exit_code_1_and_low_recall)
         dci_context_destroy(context);
         bench_result result = VERIFY("--sample", "40", "--k", "5", JSON);
         ck_assert_ptr_nonnull(strstr(result.out, "check: FAILED"));
-        json_error_t error;
-        json_t *report = json_load_file(scratch_path("r.json"), 0, &error);
-        ck_assert_ptr_nonnull(report);
+        json_t *report = bench_report();
         ck_assert(json_is_false(json_object_get(json_object_get(report, "check"), "passed")));
         ck_assert(json_is_true(json_object_get(json_object_get(report, "check"), "structure")));
         ck_assert_ptr_nonnull(strstr(text_of(report, "check", "sentence"), "the code of the row in slot 0"));
         ck_assert_double_lt(bench_number(report, 0, "recall"), 0.9);
         ck_assert_double_eq(bench_number(report, 1, "recall"), 1);
-        json_decref(report);
         bench_refused(result, 1, "the code of the row in slot 0");
 }
 END_TEST
@@ -147,12 +137,10 @@ START_TEST(empty_indexes_and_no_sample_leave_no_table)
         dci_index_destroy(index);
         dci_context_destroy(context);
         json_t *report = bench_good(VERIFY(JSON));
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 0);
-        json_decref(report);
+        ck_assert_uint_eq(bench_rows(report), 0);
         save(DCI_KIND_PDCI, DCI_METRIC_COSINE, DCI_F32, 0);
         report = bench_good(VERIFY("--sample", "0", JSON));
-        ck_assert_uint_eq(json_array_size(json_object_get(report, "rows")), 0);
-        json_decref(report);
+        ck_assert_uint_eq(bench_rows(report), 0);
 }
 END_TEST
 
@@ -176,15 +164,10 @@ END_TEST
 
 int main(void)
 {
-        Suite *suite = suite_create("dci-bench verify");
-        TCase *tcase = tcase_create("verify");
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
-        tcase_set_timeout(tcase, 120);
-        tcase_add_loop_test(tcase, every_kind_and_metric_passes_and_finds_all_at_full_effort, 0, 9);
-        tcase_add_test(tcase, given_queries_and_moved_rows_are_measured_too);
-        tcase_add_test(tcase, codes_of_other_rows_fail_with_exit_code_1_and_low_recall);
-        tcase_add_test(tcase, empty_indexes_and_no_sample_leave_no_table);
-        tcase_add_test(tcase, bad_input_is_exit_code_2);
-        suite_add_tcase(suite, tcase);
-        return test_main(suite);
+        const bench_test tests[] = {{every_kind_and_metric_passes_and_finds_all_at_full_effort, 9},
+                                    {given_queries_and_moved_rows_are_measured_too, 0},
+                                    {codes_of_other_rows_fail_with_exit_code_1_and_low_recall, 0},
+                                    {empty_indexes_and_no_sample_leave_no_table, 0},
+                                    {bad_input_is_exit_code_2, 0}};
+        return bench_main("dci-bench verify", scratch_open, scratch_close, tests, sizeof tests / sizeof *tests);
 }

@@ -188,7 +188,7 @@ static rlim_t limit_descriptors(rlim_t limit)
 
 START_TEST(a_process_out_of_descriptors_gets_a_status)
 {
-        static const char *const parts[] = {"cannot open the folder of", "cannot create a temporary file beside"};
+        static const char *const parts[] = {"cannot open the folder of", "cannot create a temporary file next to"};
         scratch_put("file", "old", 3);
         int next = open("/dev/null", O_RDONLY);
         close(next);

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/npy.h"
-#include "gpu/args/frames_fill.h"
+#include "gpu/args/transforms_fill.h"
 #include "simd/convert.h"
 #include "sketch/fit.h"
 #include "sketch/frames.h"

@@ -206,7 +206,7 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
                 }
                 if (!sparse)
                         continue;
-                if (args->turned != NULL && listed && decides) {
+                if (args->boundaries != NULL && listed && decides) {
                         w->turned->image[(size_t)row * (MARKS + 3) + (size_t)(ints(w->n_tokens)[i] - 1) % MARKS] = 1;
                         n[3]++;
                 }
@@ -252,11 +252,11 @@ START_TEST(lists_are_due_when_they_should)
                                   .rows = gpu_at(w.rows, false),
                                   .n_tokens = gpu_at(w.n_tokens, false),
                                   .n_grouped = gpu_at(w.n_grouped, false),
-                                  .decided = decided_of(&w, s->how != DCI_GPU_GATE_PERIOD),
+                                  .selection = decided_of(&w, s->how != DCI_GPU_GATE_PERIOD),
                                   .due = gpu_at(w.due, false),
-                                  .turned = s->how == DCI_GPU_GATE_BOUNDARY ? gpu_at(w.turned, false) : NULL,
-                                  .turned_step = MARKS + 3,
-                                  .turned_mask = MARKS - 1};
+                                  .boundaries = s->how == DCI_GPU_GATE_BOUNDARY ? gpu_at(w.turned, false) : NULL,
+                                  .boundary_step = MARKS + 3,
+                                  .boundary_mask = MARKS - 1};
         for (int32_t step = 0; step < (test_short() ? 12 : 40); step++) {
                 draw_lengths(&w, step % 2);
                 memset(w.turned->image, 7, ROWS * (MARKS + 3));
@@ -308,24 +308,24 @@ static void take_lists(world *w, lists *l)
         l->scores = gpu_take(w->t, n * (size_t)(l->max_groups * l->group) * 4, GPU_DEVICE);
 }
 
-static dci_gpu_take_kept_args take_args(const world *w, const lists *l, bool drops)
+static dci_gpu_reuse_args take_args(const world *w, const lists *l, bool drops)
 {
-        return (dci_gpu_take_kept_args){.n_sequences = SEQUENCES,
-                                        .n_heads = w->s->n_heads,
-                                        .group = l->group,
-                                        .stride = l->stride,
-                                        .max_groups = l->max_groups,
-                                        .sizes = sizes_of(w),
-                                        .rows = gpu_at(w->rows, false),
-                                        .n_tokens = gpu_at(w->n_tokens, false),
-                                        .n_grouped = gpu_at(w->n_grouped, false),
-                                        .decided = decided_of(w, false),
-                                        .scores = drops ? gpu_at(l->scores, false) : NULL,
-                                        .positions = gpu_at(l->positions, false),
-                                        .counts = gpu_at(l->counts, false),
-                                        .sink_end = gpu_at(l->header, false),
-                                        .recent_begin = (int32_t *)gpu_at(l->header, false) + SEQUENCES,
-                                        .after = (int32_t *)gpu_at(l->header, false) + 2 * SEQUENCES};
+        return (dci_gpu_reuse_args){.n_sequences = SEQUENCES,
+                                    .n_heads = w->s->n_heads,
+                                    .group = l->group,
+                                    .stride = l->stride,
+                                    .max_groups = l->max_groups,
+                                    .sizes = sizes_of(w),
+                                    .rows = gpu_at(w->rows, false),
+                                    .n_tokens = gpu_at(w->n_tokens, false),
+                                    .n_grouped = gpu_at(w->n_grouped, false),
+                                    .selection = decided_of(w, false),
+                                    .scores = drops ? gpu_at(l->scores, false) : NULL,
+                                    .positions = gpu_at(l->positions, false),
+                                    .counts = gpu_at(l->counts, false),
+                                    .sink_end = gpu_at(l->header, false),
+                                    .recent_begin = (int32_t *)gpu_at(l->header, false) + SEQUENCES,
+                                    .after = (int32_t *)gpu_at(l->header, false) + 2 * SEQUENCES};
 }
 
 /* Candidates in no order; some beyond those that there are, and one twice. */
@@ -409,13 +409,13 @@ START_TEST(lists_are_taken_from_what_is_kept)
                 draw_lengths(&w, step);
                 draw_kept(&w);
                 const bool drops = step % 3 != 0, twice = step % 3 == 2;
-                dci_gpu_take_kept_args args = take_args(&w, &l, drops && !twice);
+                dci_gpu_reuse_args args = take_args(&w, &l, drops && !twice);
                 gpu_send_all(&t);
-                ck_ok(t.ops->take_kept(t.gpu, t.stream, &args));
+                ck_ok(t.ops->reuse(t.gpu, t.stream, &args));
                 args = take_args(&w, &l, true);
-                args.decided.lists = NULL;
+                args.selection.lists = NULL;
                 if (twice)
-                        ck_ok(t.ops->take_kept(t.gpu, t.stream, &args));
+                        ck_ok(t.ops->reuse(t.gpu, t.stream, &args));
                 expect_lists(&w, &l, drops, &n);
                 gpu_same(&t, l.positions, s.name);
                 gpu_same(&t, l.counts, s.name);
@@ -507,7 +507,7 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         memcpy(l.counts->image, l.counts->back, l.counts->n_bytes);
         memcpy(l.header->image, l.header->back, l.header->n_bytes);
         /* Nothing is written out. */
-        args.kept = decided_of(&w, false);
+        args.selection = decided_of(&w, false);
         args.due = gpu_at(w.due, false);
         args.due_is = DCI_GPU_DUE_LATER;
         ck_ok(t.ops->select(t.gpu, t.stream, &args));
@@ -517,8 +517,8 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         gpu_same(&t, l.scores, s.name);
         gpu_same(&t, c.n_found, s.name);
         gpu_fetch(&t, w.kept);
-        const dci_gpu_take_kept_args take = take_args(&w, &l, false);
-        ck_ok(t.ops->take_kept(t.gpu, t.stream, &take));
+        const dci_gpu_reuse_args take = take_args(&w, &l, false);
+        ck_ok(t.ops->reuse(t.gpu, t.stream, &take));
         gpu_fetch(&t, l.positions);
         gpu_fetch(&t, l.counts);
         for (int32_t list = 0; list < SEQUENCES * s.n_heads; list++) {

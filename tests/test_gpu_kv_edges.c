@@ -116,9 +116,9 @@ START_TEST(configs_that_a_device_has_not_are_refused)
         REFUSED(d.ring_tokens = 95, DCI_ERR_INVALID, "ring_tokens is 95, expected 96");
         REFUSED(d.hot_tokens = 8193, DCI_ERR_INVALID, "hot_tokens is 8193");
         REFUSED(d.gather = 0, DCI_ERR_INVALID, "gather is 0");
-        REFUSED(d.gather = 6, DCI_ERR_INVALID, "gather is 6, expected 1 to 5");
+        REFUSED(d.gather = 6, DCI_ERR_INVALID, "gather is 6, expected MAPPED, STAGED, BATCHED, COPIES or DIRECT");
         REFUSED(d.out_dtype = 9, DCI_ERR_INVALID, "out_dtype is 9");
-        REFUSED(d.reserved = 7, DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is 7, expected 0");
+        REFUSED(d.reserved = 7, DCI_ERR_INVALID, "reserved is 7, expected 0");
         REFUSED(d.piece_bytes = SIZE_MAX, DCI_ERR_INVALID, "piece_bytes is");
         REFUSED(d.max_device_bytes = 1000, DCI_ERR_FULL, "max_device_bytes 1000");
         REFUSED((c.n_layers = 1024, c.n_kv_heads = 15, c.n_query_heads = 15, d.max_sequences = 4096,

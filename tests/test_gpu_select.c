@@ -100,7 +100,7 @@ static void list_groups(choose_state *s, int32_t row, int32_t head, int32_t n)
                 span[0] = first;
                 span[1] = at - first;
         }
-        ints(s->n_listed)[row * s->w->n_heads + head] = n_whole;
+        ints(s->n_clusters)[row * s->w->n_heads + head] = n_whole;
         free(of);
 }
 
@@ -117,7 +117,7 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         s->rows = gpu_take(t, n * i, GPU_DEVICE);
         s->n_tokens = gpu_take(t, n * i, GPU_DEVICE);
         s->n_grouped = gpu_take(t, n * i, GPU_DEVICE);
-        s->n_listed = gpu_take(t, lists * i, GPU_DEVICE);
+        s->n_clusters = gpu_take(t, lists * i, GPU_DEVICE);
         s->scores = gpu_take(t, lists * groups * group * sizeof(float), GPU_DEVICE);
         s->parts = gpu_take(t, lists * n_parts * group * 2 * sizeof(float), GPU_DEVICE);
         s->lasts = gpu_take(t, lists * sizeof(float), GPU_DEVICE);
@@ -253,7 +253,7 @@ static dci_gpu_select_args arguments(const choose_state *s, bool ranked)
                                      .rows = gpu_at(s->rows, false),
                                      .n_tokens = gpu_at(s->n_tokens, false),
                                      .n_grouped = gpu_at(s->n_grouped, false),
-                                     .n_listed = w->listed ? gpu_at(s->n_listed, false) : NULL,
+                                     .n_clusters = w->listed ? gpu_at(s->n_clusters, false) : NULL,
                                      .scores = gpu_at(s->scores, false),
                                      .parts = gpu_at(s->parts, false),
                                      .spans = s->spans.args,

@@ -210,7 +210,8 @@ START_TEST(bad_requests_are_refused_by_the_check_too)
         ck_refused(dci_kmeans_check(context, &config, &input, &out.result), DCI_ERR_INVALID, "41 clusters of 40 rows");
         config.n_clusters = K;
         config.metric = 17;
-        ck_refused(dci_kmeans_check(context, &config, &input, &out.result), DCI_ERR_INVALID, "unknown metric 17");
+        ck_refused(dci_kmeans_check(context, &config, &input, &out.result), DCI_ERR_INVALID,
+                   "metric is 17, expected L2, IP or COSINE");
 }
 END_TEST
 

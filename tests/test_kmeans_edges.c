@@ -195,17 +195,18 @@ END_TEST
 
 START_TEST(choices_that_are_unknown_or_contradict_each_other_are_refused)
 {
-        INVALID(r.config.metric = 0, "unknown metric 0");
-        INVALID(r.config.metric = 4, "unknown metric 4");
-        INVALID(r.config.dtype = 0, "unknown dtype 0");
-        INVALID(r.config.dtype = 4, "unknown dtype 4");
-        INVALID(r.config.init = 0, "unknown init 0");
-        INVALID(r.config.init = 5, "unknown init 5");
-        INVALID(r.config.centroid = 2, "unknown centroid 2");
-        INVALID(r.config.centroid = -1, "unknown centroid -1");
-        INVALID(r.config.zero_rows = 2, "unknown zero_rows 2");
-        INVALID(r.config.subtract_mean = 3, "unknown subtract_mean 3");
-        INVALID((r.input.values = r.rows, r.input.value_dim = 2, r.input.value_dtype = 9), "unknown value_dtype 9");
+        INVALID(r.config.metric = 0, "metric is 0, expected L2, IP or COSINE");
+        INVALID(r.config.metric = 4, "metric is 4, expected ");
+        INVALID(r.config.dtype = 0, "dtype is 0, expected ");
+        INVALID(r.config.dtype = 4, "dtype is 4, expected ");
+        INVALID(r.config.init = 0, "init is 0, expected RANDOM, PLUSPLUS, EVEN or GIVEN");
+        INVALID(r.config.init = 5, "init is 5, expected ");
+        INVALID(r.config.centroid = 2, "centroid is 2, expected ");
+        INVALID(r.config.centroid = -1, "centroid is -1, expected ");
+        INVALID(r.config.zero_rows = 2, "zero_rows is 2, expected ");
+        INVALID(r.config.subtract_mean = 3, "subtract_mean is 3, expected ");
+        INVALID((r.input.values = r.rows, r.input.value_dim = 2, r.input.value_dtype = 9),
+                "value_dtype is 9, expected ");
         INVALID((r.config.metric = DCI_METRIC_L2, r.config.centroid = DCI_CENTROID_MEAN), "cosine");
         INVALID((r.config.metric = DCI_METRIC_IP, r.config.zero_rows = DCI_ZERO_KEEP), "cosine");
         INVALID(r.config.tolerance = -0.1, "tolerance is -0.1");

@@ -495,10 +495,12 @@ START_TEST(bad_shares_are_refused)
         ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "ring is 0");
         config = kv_small(DCI_KV_ARKVALE);
         config.select = DCI_KV_SELECT_STATIC;
-        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "group 2 has none");
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID,
+                   "select STATIC cannot be combined with group PAGE");
         config = small(0.25);
         config.tail = DCI_KV_TAIL_SUMS;
-        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "tail 2 does not go with group 6");
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID,
+                   "tail SUMS cannot be combined with group REORDERED");
         ck_assert_ptr_null(none);
 }
 END_TEST

@@ -304,17 +304,17 @@ START_TEST(bad_configs_are_refused_with_their_values)
         static const struct {
                 double value;
                 const char *part;
-        } shares[] = {{0, " is 0, allowed is [0.001, 0.5]"},
-                      {0.0009, " is 0.0009, allowed is [0.001, 0.5]"},
-                      {0.5001, " is 0.5001, allowed is [0.001, 0.5]"},
-                      {1, " is 1, allowed"},
-                      {-0.1, " is -0.1, allowed"},
-                      {NAN, "allowed is [0.001, 0.5]"},
-                      {INFINITY, " is inf, allowed"}};
+        } shares[] = {{0, " is 0, expected 0.001 to 0.5"},
+                      {0.0009, " is 0.0009, expected 0.001 to 0.5"},
+                      {0.5001, " is 0.5001, expected 0.001 to 0.5"},
+                      {1, " is 1, expected"},
+                      {-0.1, " is -0.1, expected"},
+                      {NAN, "expected 0.001 to 0.5"},
+                      {INFINITY, " is inf, expected"}};
         static const struct {
                 size_t value;
                 const char *part;
-        } pages[] = {{0, "page_rows is 0, allowed are powers of two from 4 to 256"},
+        } pages[] = {{0, "page_rows is 0, expected 4, 8, 16, 32, 64, 128 or 256"},
                      {1, "page_rows is 1,"},
                      {2, "page_rows is 2,"},
                      {5, "page_rows is 5,"},
@@ -344,7 +344,8 @@ START_TEST(bad_configs_are_refused_with_their_values)
         ck_refused(dci_index_create(context, &config, &out), DCI_ERR_INVALID, "top_nodes is 0, expected at least 1");
         config = good;
         config.cell_simp_indices = DCI_MAX_SIMPLE_INDICES + 1;
-        ck_refused(dci_index_create(context, &config, &out), DCI_ERR_LIMIT, "cell_simp_indices is 4097, at most 4096");
+        ck_refused(dci_index_create(context, &config, &out), DCI_ERR_LIMIT,
+                   "cell_simp_indices is 4097, expected 0 to 4096");
         ck_assert_ptr_null(out);
         config.kind = DCI_KIND_FLAT; /* which has none of it */
         config.page_rows = 3;

@@ -48,7 +48,7 @@ START_TEST(bad_configurations_are_refused)
         INVALID(c.dim = DCI_SKETCH_MAX_DIM + 1, "dim is 32737, expected 1 to 32736");
         INVALID(c.dtype = 0, "dtype is 0");
         INVALID(c.dtype = 4, "dtype is 4");
-        INVALID(c.query_dtype = 7, "query_dtype 7");
+        INVALID(c.query_dtype = 7, "query_dtype is 7, expected DCI_F32, DCI_F16 or DCI_BF16, or 0 for dtype");
         INVALID(c.bits = 0, "bits is 0");
         INVALID(c.bits = 5, "bits is 5, expected 1, 2, 3, 4 or 8");
         INVALID(c.bits = 7, "bits is 7");

@@ -49,14 +49,13 @@ static dci_status fit_queries(ann_state *state, const bench_rows **out)
                                                 "and prompt are %zu)",
                                                 dataset->name, dataset->trace.prompt);
         }
-        dci_status status = bench_read_rows(state->helper, codes->fit_to, BENCH_ALL, &state->fit);
-        if (status == DCI_OK && state->fit.dim != dataset->base.dim)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but the base has %zu", codes->fit_to,
-                                  state->fit.dim, dataset->base.dim);
-        if (status == DCI_OK)
-                status = bench_rows_convert(state->helper, codes->fit_to, dataset->queries.dtype, &state->fit);
+        DCI_TRY(bench_read_rows(state->helper, codes->fit_to, BENCH_ALL, &state->fit));
+        if (state->fit.dim != dataset->base.dim)
+                return dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but the base has %zu", codes->fit_to,
+                                state->fit.dim, dataset->base.dim);
+        DCI_TRY(bench_rows_convert(state->helper, codes->fit_to, dataset->queries.dtype, &state->fit));
         *out = &state->fit;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status report(const ann_job *job, int argc, char **argv)
@@ -80,34 +79,24 @@ static dci_status report(const ann_job *job, int argc, char **argv)
 static dci_status run(ann_state *state, int argc, char **argv)
 {
         const ann_options *options = &state->options;
-        dci_status status = options->json != NULL ? bench_check_writable(options->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&options->index, options->index.threads, &state->measured);
-        if (status == DCI_OK)
-                status = bench_context(&options->index, 0, &state->helper);
-        if (status == DCI_OK)
-                status = bench_dataset_read(state->helper, &options->source, &state->dataset);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(options->json != NULL ? bench_check_writable(options->json) : DCI_OK);
+        DCI_TRY(bench_context(&options->index, options->index.threads, &state->measured));
+        DCI_TRY(bench_context(&options->index, 0, &state->helper));
+        DCI_TRY(bench_dataset_read(state->helper, &options->source, &state->dataset));
         ann_job job = {
                 .context = state->measured, .options = options, .dataset = &state->dataset, .truth = &state->truth};
         job.k = options->k != 0 ? options->k : state->dataset.is_trace ? 100 : 10;
-        status = bench_source_metric(options->metric, &state->dataset, &job.metric);
-        if (status != DCI_OK)
-                return status;
-        status = check_groups(options, state->dataset.queries.n);
-        if (status == DCI_OK)
-                status = fit_queries(state, &job.fit);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_metric(options->metric, &state->dataset, &job.metric));
+        DCI_TRY(check_groups(options, state->dataset.queries.n));
+        DCI_TRY(fit_queries(state, &job.fit));
         bench_truth_options wanted = {job.metric, job.k, options->cache, options->truth_check,
                                       file_truth_applies(state, job.metric, job.k)};
-        status = bench_truth_get(state->helper, &state->dataset, &wanted, &state->truth);
-        if (status == DCI_OK && state->dataset.is_trace) {
-                status = bench_share_prepare(state->helper, &state->dataset, &state->share);
+        DCI_TRY(bench_truth_get(state->helper, &state->dataset, &wanted, &state->truth));
+        if (state->dataset.is_trace) {
+                DCI_TRY(bench_share_prepare(state->helper, &state->dataset, &state->share));
                 job.share = &state->share;
         }
-        return status == DCI_OK ? report(&job, argc, argv) : status;
+        return report(&job, argc, argv);
 }
 
 int bench_ann(int argc, char **argv)

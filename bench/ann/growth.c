@@ -41,12 +41,11 @@ typedef struct growth_state {
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const char help_usage[] =
         "usage: dci-bench growth [options]\n"
         "\n"
-        "Builds an index of synthetic rows of several sizes and finds, for each, the first effort of a list that "
-        "reaches "
-        "a\n"
+        "Builds an index of synthetic rows of several sizes and finds, for each, the first effort of a list that reaches a\n"
         "recall; prints build time, time per query at that effort, distances and memory, and the exponents of a least\n"
         "squares fit of their logarithms to that of the number of rows. Metric: squared L2. One query per call.\n"
         "\n"
@@ -54,18 +53,15 @@ static const char help_usage[] =
         "  --sizes LIST              numbers of rows, comma separated (default 10000,100000,1000000)\n"
         "  --dim D                   elements per row, 1 to 65536 (default 128)\n"
         "  --latent D                dimensions that they really vary in, 1 to 65536 (default 16)\n"
-        "  --noise S                 standard deviation of the noise in each element, above 0 and at most 1 (default "
-        "0.01; the\n"
+        "  --noise S                 standard deviation of the noise in each element, above 0 and at most 1 (default 0.01; the\n"
         "                            elements' own is about 1)\n"
         "  --queries N               further such rows, 1 to 1000000 (default 200)\n"
         "\n"
         "what to measure:\n"
         "  --k K                     neighbours per query, 1 to 65536 (default 10)\n"
-        "  --recall R                that an effort must reach against exact search, above 0 and at most 1 (default "
-        "0.95)\n"
+        "  --recall R                that an effort must reach against exact search, above 0 and at most 1 (default 0.95)\n"
         "  --kind flat|pdci|mdci     the index kind (default mdci)\n"
-        "  --repeat R                timed rounds, whose median counts, 1 to 1000 (default 3); builds stop after 10 "
-        "seconds\n";
+        "  --repeat R                timed rounds, whose median counts, 1 to 1000 (default 3); builds stop after 10 seconds\n";
 
 static const char help_output[] =
         "  The efforts are tried in the order of the lists; give them from small to large. Default: pdci as in 'ann',\n"
@@ -73,8 +69,7 @@ static const char help_output[] =
         "  --seed draws the rows, too.\n"
         "\n"
         "output:\n"
-        "  --json FILE               also write {machine, command, params, exponents, rows}; an exponent is null where "
-        "fewer than\n"
+        "  --json FILE               also write {machine, command, params, exponents, rows}; an exponent is null where fewer than\n"
         "                            two sizes say something\n"
         "  --help                    this text\n"
         "\n"
@@ -82,6 +77,7 @@ static const char help_output[] =
         "\n"
         "example:\n"
         "  dci-bench growth --sizes 10000,30000,100000 --json growth.json\n";
+/* clang-format on */
 
 static dci_status check_options(growth_options *o)
 {
@@ -94,13 +90,12 @@ static dci_status check_options(growth_options *o)
         if (o->k > o->sizes.values[0])
                 return dci_fail(DCI_ERR_INVALID, "--k %zu is more than the smallest of --sizes, %zu", o->k,
                                 o->sizes.values[0]);
-        dci_status status = bench_one_kind(&o->index, &o->kind);
-        if (status == DCI_OK)
-                status = bench_index_options_finish(&o->index, true);
+        DCI_TRY(bench_one_kind(&o->index, &o->kind));
+        DCI_TRY(bench_index_options_finish(&o->index, true));
         if (bench_has_kind(&o->index, DCI_KIND_MDCI) && o->index.prop_to_visit.n == 0 && o->index.field_of_view.n == 0)
                 o->index.field_of_view = views;
         o->rows.seed = o->index.seed;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status parse(int argc, char **argv, growth_options *o, bool *out_help)
@@ -159,20 +154,18 @@ static dci_status build(growth_state *g, growth_row *row)
 {
         double seconds[1000], spent = 0; /* --repeat is at most that */
         size_t n = 0;
-        dci_status status = DCI_OK;
-        for (; status == DCI_OK && n < g->options.repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
+        for (; n < g->options.repeat && (n == 0 || spent < BUILD_SECONDS); n++) {
                 dci_index_destroy(g->index);
                 g->index = NULL;
                 const double start = bench_seconds();
-                status = bench_index_create(g->measured, &g->options.index, g->options.kind, DCI_METRIC_L2, g->base.dim,
-                                            DCI_F32, DCI_F32, &g->index);
-                if (status == DCI_OK)
-                        status = dci_index_add(g->index, row->n, g->base.data, g->base.dim, NULL, NULL);
+                DCI_TRY(bench_index_create(g->measured, &g->options.index, g->options.kind, DCI_METRIC_L2, g->base.dim,
+                                           DCI_F32, DCI_F32, &g->index));
+                DCI_TRY(dci_index_add(g->index, row->n, g->base.data, g->base.dim, NULL, NULL));
                 seconds[n] = bench_seconds() - start;
                 spent += seconds[n];
         }
         row->build_s = bench_spread_of(seconds, n).median;
-        return status;
+        return DCI_OK;
 }
 
 /* One round: one query per call. */
@@ -203,16 +196,14 @@ static dci_status find_effort(growth_state *g, growth_row *row)
         const bench_rows rows = bench_rows_view(&g->base, row->n);
         const bench_found within = {&rows, NULL, row->n, DCI_METRIC_L2, 0};
         const size_t n_efforts = bench_effort_count(&g->options.index, g->options.kind), k = g->options.k;
-        dci_status status = DCI_OK;
         double seconds;
-        for (size_t e = 0; status == DCI_OK && !row->reached && e < n_efforts; e++) {
+        for (size_t e = 0; !row->reached && e < n_efforts; e++) {
                 row->effort = bench_effort_at(&g->options.index, g->options.kind, e);
-                status = search(g, row, &seconds);
-                if (status == DCI_OK)
-                        status = bench_recall(g->helper, &within, &g->queries, k, k, g->truth, g->found, &row->recall);
-                row->reached = status == DCI_OK && row->recall >= g->options.recall;
+                DCI_TRY(search(g, row, &seconds));
+                DCI_TRY(bench_recall(g->helper, &within, &g->queries, k, k, g->truth, g->found, &row->recall));
+                row->reached = row->recall >= g->options.recall;
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status measure(growth_state *g, growth_row *row)
@@ -220,17 +211,12 @@ static dci_status measure(growth_state *g, growth_row *row)
         double seconds[1000];
         dci_memory_report memory;
         dci_memory_report_init(&memory, sizeof memory);
-        dci_status status = find_truth(g, row->n);
-        if (status == DCI_OK)
-                status = build(g, row);
-        if (status == DCI_OK)
-                status = find_effort(g, row);
-        for (size_t i = 0; status == DCI_OK && i < g->options.repeat; i++)
-                status = search(g, row, &seconds[i]);
-        if (status == DCI_OK)
-                status = dci_index_memory(g->index, &memory);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(find_truth(g, row->n));
+        DCI_TRY(build(g, row));
+        DCI_TRY(find_effort(g, row));
+        for (size_t i = 0; i < g->options.repeat; i++)
+                DCI_TRY(search(g, row, &seconds[i]));
+        DCI_TRY(dci_index_memory(g->index, &memory));
         row->query_us = 1e6 * bench_spread_of(seconds, g->options.repeat).median / (double)g->queries.n;
         row->bytes = memory.total;
         row->tree = bench_tree_of(g->index);
@@ -333,20 +319,14 @@ static dci_status run(growth_state *g, int argc, char **argv)
 {
         const growth_options *o = &g->options;
         bench_progress progress;
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&o->index, o->index.threads, &g->measured);
-        if (status == DCI_OK)
-                status = bench_context(&o->index, 0, &g->helper);
-        if (status == DCI_OK)
-                status = bench_synthetic_rows(g->helper, &o->rows, 0, o->sizes.values[o->sizes.n - 1], &g->base);
-        if (status == DCI_OK)
-                status = bench_synthetic_rows(g->helper, &o->rows, 1, o->n_queries, &g->queries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&o->index, o->index.threads, &g->measured));
+        DCI_TRY(bench_context(&o->index, 0, &g->helper));
+        DCI_TRY(bench_synthetic_rows(g->helper, &o->rows, 0, o->sizes.values[o->sizes.n - 1], &g->base));
+        DCI_TRY(bench_synthetic_rows(g->helper, &o->rows, 1, o->n_queries, &g->queries));
         g->truth = dci_alloc(g->helper, o->n_queries, o->k * sizeof *g->truth);
         g->found = dci_alloc(g->helper, o->n_queries, o->k * sizeof *g->found);
-        status = g->truth != NULL && g->found != NULL ? DCI_OK : DCI_ERR_MEMORY;
+        dci_status status = g->truth != NULL && g->found != NULL ? DCI_OK : DCI_ERR_MEMORY;
         bench_progress_begin(&progress, "sizes");
         for (size_t i = 0; status == DCI_OK && i < o->sizes.n; i++) {
                 bench_progress_step(&progress, i, o->sizes.n);

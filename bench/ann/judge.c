@@ -81,10 +81,9 @@ static dci_status union_recall(const ann_job *job, const int64_t *ids, double *o
 dci_status ann_judge(const ann_job *job, const int64_t *ids, ann_row *row)
 {
         const ann_options *options = job->options;
-        dci_status status =
-                options->group_union ? union_recall(job, ids, &row->recall) : recall_of(job, ids, &row->recall);
-        if (status == DCI_OK && job->share != NULL)
-                status = bench_share_of(job->share, job->dataset, ids, job->k,
-                                        options->group_union ? options->group : 1, &row->share);
-        return status;
+        DCI_TRY(options->group_union ? union_recall(job, ids, &row->recall) : recall_of(job, ids, &row->recall));
+        if (job->share != NULL)
+                DCI_TRY(bench_share_of(job->share, job->dataset, ids, job->k, options->group_union ? options->group : 1,
+                                       &row->share));
+        return DCI_OK;
 }

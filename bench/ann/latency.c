@@ -87,14 +87,12 @@ static dci_status remove_rows(latency_state *s, size_t n, double *out_seconds)
 static dci_status write_pages(latency_state *s, size_t n_pages, atomic_size_t *done, size_t n_readers)
 {
         double untimed;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && (i < n_pages || (n_readers > 0 && atomic_load(done) < n_readers)); i++) {
-                status = add_rows(s, s->options.page, i < n_pages ? &s->adds[i] : &untimed);
-                if (status == DCI_OK)
-                        status = remove_rows(s, s->options.page, i < n_pages ? &s->removes[i] : &untimed);
+        for (size_t i = 0; i < n_pages || (n_readers > 0 && atomic_load(done) < n_readers); i++) {
+                DCI_TRY(add_rows(s, s->options.page, i < n_pages ? &s->adds[i] : &untimed));
+                DCI_TRY(remove_rows(s, s->options.page, i < n_pages ? &s->removes[i] : &untimed));
                 pause_us(s->options.pause_us);
         }
-        return status;
+        return DCI_OK;
 }
 
 /* --- the readers -------------------------------------------------------------------------------------------------------------- */
@@ -122,11 +120,11 @@ static dci_status search_once(reader *r, const dci_search_params *params, int64_
         const size_t query = (r->first_query + r->n_searches) % queries->n;
         const void *row = (const char *)queries->data + query * queries->dim * dci_dtype_size(queries->dtype);
         const double start = bench_seconds();
-        dci_status status = dci_index_search(s->index, 1, row, queries->dim, s->options.k, params, ids, NULL);
+        DCI_TRY(dci_index_search(s->index, 1, row, queries->dim, s->options.k, params, ids, NULL));
         *out_seconds = bench_seconds() - start;
-        if (status == DCI_OK && ids[0] < 0)
-                status = dci_fail(BENCH_ERR_RUN, "a search beside the writer found nothing");
-        return status;
+        if (ids[0] < 0)
+                return dci_fail(BENCH_ERR_RUN, "a search beside the writer found nothing");
+        return DCI_OK;
 }
 
 static void *read_along(void *argument)
@@ -134,7 +132,7 @@ static void *read_along(void *argument)
         reader *r = argument;
         const bench_effort effort = bench_effort_at(&r->state->options.index, r->state->options.kind, 0);
         dci_search_params params;
-        double seconds;
+        double seconds = 0;
         const size_t k = r->state->options.k;
         int64_t *ids = dci_alloc(r->state->context, k, sizeof *ids);
         bench_effort_params(&effort, &params);
@@ -200,7 +198,7 @@ static dci_status start(latency_state *s, reader *readers, size_t n, meeting *al
         return DCI_OK;
 }
 
-/* `n_readers` readers, or none, beside the writer or without it. */
+/* Runs `n_readers` readers, or none, concurrently with the writer or without it. */
 static dci_status phase(latency_state *s, size_t n_readers, bool writer)
 {
         reader readers[LATENCY_MAX_READERS];
@@ -297,13 +295,9 @@ static dci_status get_data(latency_state *s)
         latency_options *o = &s->options;
         const size_t spare = SPARE_PAGES * o->page;
         bench_dataset *data = &s->dataset;
-        dci_status status;
         if (!o->synthetic) {
-                status = bench_dataset_read(s->context, &o->source, data);
-                if (status == DCI_OK)
-                        status = bench_source_metric(o->metric, data, &s->metric);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(bench_dataset_read(s->context, &o->source, data));
+                DCI_TRY(bench_source_metric(o->metric, data, &s->metric));
                 const size_t n = data->base.n, left = spare < n / 4 ? spare : n / 4;
                 if (o->n == 0)
                         o->n = n - left < 32768 ? n - left : 32768;
@@ -316,9 +310,8 @@ static dci_status get_data(latency_state *s)
         s->metric = o->metric != 0 ? o->metric : DCI_METRIC_L2;
         o->n = o->n != 0 ? o->n : 32768;
         snprintf(data->name, sizeof data->name, "random rows");
-        status = bench_synthetic_rows(s->context, &o->rows, 0, o->n + spare, &data->base);
-        return status == DCI_OK ? bench_synthetic_rows(s->context, &o->rows, 1, SYNTHETIC_QUERIES, &data->queries)
-                                : status;
+        DCI_TRY(bench_synthetic_rows(s->context, &o->rows, 0, o->n + spare, &data->base));
+        return bench_synthetic_rows(s->context, &o->rows, 1, SYNTHETIC_QUERIES, &data->queries);
 }
 
 /* The page's buffers also serve the warm-up, whose times are overwritten. */
@@ -346,33 +339,25 @@ static dci_status open_index(latency_state *s)
         s->samples = dci_alloc(s->context, max_readers(s), READER_SAMPLES * sizeof *s->samples);
         if (s->ids == NULL || s->page == NULL || s->adds == NULL || s->removes == NULL || s->samples == NULL)
                 return DCI_ERR_MEMORY;
-        dci_status status = bench_index_create(s->context, &o->index, o->kind, s->metric, base->dim, base->dtype,
-                                               s->dataset.queries.dtype, &s->index);
-        if (status == DCI_OK)
-                status = dci_index_add(s->index, o->n, base->data, base->dim, NULL, NULL);
+        DCI_TRY(bench_index_create(s->context, &o->index, o->kind, s->metric, base->dim, base->dtype,
+                                   s->dataset.queries.dtype, &s->index));
+        DCI_TRY(dci_index_add(s->index, o->n, base->data, base->dim, NULL, NULL));
         s->next = o->n;
-        return status == DCI_OK ? write_pages(s, WARM_UP_PAGES, NULL, 0) : status;
+        return write_pages(s, WARM_UP_PAGES, NULL, 0);
 }
 
 static dci_status run(latency_state *s, int argc, char **argv)
 {
         const latency_options *o = &s->options;
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&o->index, o->index.threads, &s->context);
-        if (status == DCI_OK)
-                status = get_data(s);
-        if (status == DCI_OK)
-                status = open_index(s);
-        if (status == DCI_OK)
-                status = phase(s, 0, true);
-        for (size_t i = 0; status == DCI_OK && i < o->readers.n; i++) {
-                status = phase(s, o->readers.values[i], false);
-                if (status == DCI_OK)
-                        status = phase(s, o->readers.values[i], true);
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&o->index, o->index.threads, &s->context));
+        DCI_TRY(get_data(s));
+        DCI_TRY(open_index(s));
+        DCI_TRY(phase(s, 0, true));
+        for (size_t i = 0; i < o->readers.n; i++) {
+                DCI_TRY(phase(s, o->readers.values[i], false));
+                DCI_TRY(phase(s, o->readers.values[i], true));
         }
-        if (status != DCI_OK)
-                return status;
         print_report(s);
         return o->json != NULL ? bench_write_json(report_json(s, argc, argv), o->json) : DCI_OK;
 }

@@ -4,15 +4,13 @@
 
 #include <string.h>
 
+/* clang-format off */
 static const char help_usage[] =
         "usage: dci-bench latency [options]\n"
-        "       dci-bench latency (--base FILE --query FILE --metric ip|l2|cosine | --data FILE.hdf5 | --trace FOLDER) "
-        "[options]\n"
+        "       dci-bench latency (--base FILE --query FILE --metric ip|l2|cosine | --data FILE.hdf5 | --trace FOLDER) [options]\n"
         "\n"
-        "An index of --n rows; a writer adds a page of rows and removes the oldest, in turns, alone and while readers "
-        "search,\n"
-        "one query per call, as fast as they can. Prints how long the calls take: what readers cost a writer, and how "
-        "long a\n"
+        "An index of --n rows; a writer adds a page of rows and removes the oldest, in turns, alone and while readers search,\n"
+        "one query per call, as fast as they can. Prints how long the calls take: what readers cost a writer, and how long a\n"
         "writer holds up a reader.\n"
         "\n"
         "data (without any: random rows near a subspace, see 'growth'):\n";
@@ -26,12 +24,10 @@ static const char help_options[] =
         "  --metric ip|l2|cosine     default: l2 for random rows, ip on traces, the file's own for HDF5\n"
         "  --k K                     neighbours per query, 1 to 65536 (default 10)\n"
         "  --kind flat|pdci|mdci     the index kind (default mdci)\n"
-        "  --n N                     rows in the index (default 32768; of a data set that has fewer, all but 256 "
-        "pages' worth\n"
+        "  --n N                     rows in the index (default 32768; of a data set that has fewer, all but 256 pages' worth\n"
         "                            or a quarter, whichever is less)\n"
         "  --page N                  rows per call, 1 to 4096 (default 16)\n"
-        "  --calls N                 additions, as many removals, and at least as many searches of each reader, 1 to "
-        "1000000\n"
+        "  --calls N                 additions, as many removals, and at least as many searches of each reader, 1 to 1000000\n"
         "                            (default 1000); the writer goes on untimed until all readers have them\n"
         "  --readers LIST            numbers of reader threads, 1 to 64 each, comma separated (default 1,2)\n"
         "  --pause-us N              what the writer waits after each removal, 0 to 1000000 (default 0)\n";
@@ -40,16 +36,15 @@ static const char help_output[] =
         "  One effort (default: pdci retrieves, mdci visits, a tenth).\n"
         "\n"
         "output:\n"
-        "  --json FILE               also write {machine, command, params, .., rows}: per phase add, remove and search "
-        "with\n"
+        "  --json FILE               also write {machine, command, params, .., rows}: per phase add, remove and search with\n"
         "                            calls, median_us, p99_us and max_us, or null\n"
         "  --help                    this text\n"
         "\n"
-        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on "
-        "stderr\n"
+        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on stderr\n"
         "\n"
         "example:\n"
         "  dci-bench latency --readers 1,2 --field-of-view 32 --json latency.json\n";
+/* clang-format on */
 
 void latency_print_help(void)
 {
@@ -64,17 +59,15 @@ static dci_status check(latency_options *o)
                 return dci_fail(DCI_ERR_INVALID, "--limit-base and --limit-queries need data; --n says how many rows");
         if (!o->synthetic && (o->rows.dim != BENCH_ALL || o->rows.latent != BENCH_ALL))
                 return dci_fail(DCI_ERR_INVALID, "--dim and --latent are for random rows, not for data");
-        dci_status status = o->synthetic ? DCI_OK : bench_source_check(s, o->metric);
-        if (status == DCI_OK)
-                status = bench_one_kind(&o->index, &o->kind);
-        if (status == DCI_OK)
-                status = bench_index_options_finish(&o->index, false);
+        DCI_TRY(o->synthetic ? DCI_OK : bench_source_check(s, o->metric));
+        DCI_TRY(bench_one_kind(&o->index, &o->kind));
+        DCI_TRY(bench_index_options_finish(&o->index, false));
         if (o->rows.dim == BENCH_ALL)
                 o->rows.dim = 64;
         if (o->rows.latent == BENCH_ALL)
                 o->rows.latent = 16;
         o->rows.seed = o->index.seed;
-        return status;
+        return DCI_OK;
 }
 
 dci_status latency_options_parse(int argc, char **argv, latency_options *o, bool *out_help)

@@ -9,7 +9,7 @@
 #define BUILD_SECONDS 10.0
 /* Least time of one measurement of the floor: short passes need many. */
 #define FLOOR_SECONDS 0.05
-/* Queries between two looks at the progress line; the clock stands still meanwhile. */
+/* Queries between two updates of the progress line, which are not timed. */
 #define QUERIES_PER_LOOK 64
 
 typedef struct bench_run {
@@ -19,7 +19,7 @@ typedef struct bench_run {
         const void *stored; /* the rows as the indices store them */
         void *owned_stored; /* NULL: `stored` is the base itself */
         size_t stored_bytes;
-        ann_row *rows; /* what takes turns in a round, beside the floor */
+        ann_row *rows; /* what takes turns in a round, with the floor */
         size_t n_rows;
         double *seconds; /* n_rows + 1 times `repeat`: of each row and last of the floor */
         int64_t *ids;    /* n_queries x k: what the last row searched found */
@@ -229,14 +229,13 @@ static dci_status take_turn(bench_run *run, size_t number, size_t round)
 /* All take turns, so that a slow spell of the machine hits all of them. */
 static dci_status measure_rounds(bench_run *run)
 {
-        dci_status status = DCI_OK;
-        for (size_t round = 0; status == DCI_OK && round <= run->job->options->repeat; round++) {
+        for (size_t round = 0; round <= run->job->options->repeat; round++) {
                 seconds_of(run, run->n_rows)[round > 0 ? round - 1 : 0] =
                         bench_read_floor(run->stored, run->stored_bytes, FLOOR_SECONDS);
-                for (size_t i = 0; status == DCI_OK && i < run->n_rows; i++)
-                        status = take_turn(run, i, round);
+                for (size_t i = 0; i < run->n_rows; i++)
+                        DCI_TRY(take_turn(run, i, round));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* --- the run -------------------------------------------------------------------------------------------------------------- */

@@ -7,25 +7,22 @@
 /* Fewest rows of a page that codes allow (index.h). */
 #define MIN_CODED_PAGE 16
 
+/* clang-format off */
 static const char help_usage[] =
         "usage: dci-bench ann --base FILE --query FILE --metric ip|l2|cosine [options]\n"
         "       dci-bench ann --data FILE.hdf5 [options]\n"
         "       dci-bench ann --trace FOLDER [options]\n"
         "\n"
-        "Builds an index on the base rows, searches it with the queries, one per call and all in one call, and prints "
-        "build\n"
-        "time, queries per second, recall, kept attention share, distances per query and memory, with the read floor "
-        "in the\n"
+        "Builds an index on the base rows, searches it with the queries, one per call and all in one call, and prints build\n"
+        "time, queries per second, recall, kept attention share, distances per query and memory, with the read floor in the\n"
         "same table. Medians and spread over --repeat rounds; the arms take turns, after one round to warm up.\n"
         "\n"
         "data:\n";
 
 static const char help_truth[] =
         "\n"
-        "  --truth FILE|own     true neighbours of the queries, best first, at least k each (.ivecs, .ibin or .npy of "
-        "int32 or\n"
-        "                       int64). Default: those of an HDF5 file where they apply, else computed and kept in the "
-        "cache.\n"
+        "  --truth FILE|own     true neighbours of the queries, best first, at least k each (.ivecs, .ibin or .npy of int32 or\n"
+        "                       int64). Default: those of an HDF5 file where they apply, else computed and kept in the cache.\n"
         "                       'own' always computes\n";
 
 static const char help_options[] =
@@ -33,116 +30,83 @@ static const char help_options[] =
         "what to measure:\n"
         "  --metric ip|l2|cosine     default: ip on traces, the file's own for HDF5; otherwise it must be given\n"
         "  --k K                     neighbours per query, 1 to 16777216 (default 100 on traces, else 10)\n"
-        "  --kind LIST               index kinds, comma separated: flat (exact search), pdci (Prioritized DCI), mdci "
-        "(Multi-level\n"
-        "                            DCI). flat is always measured without codes, as what the others are held "
-        "against\n"
+        "  --kind LIST               index kinds, comma separated: flat (exact search), pdci (Prioritized DCI), mdci (Multi-level\n"
+        "                            DCI). flat is always measured without codes, as what the others are held against\n"
         "                            (default flat)\n"
         "  --mode one|batch|both     one query per call, all queries in one call, or both (default both)\n"
-        "  --group G                 take G queries in a row as a group, 1 to 8: one group per call, or all in one "
-        "call.\n"
-        "                            On a trace the heads that share keys are such a group (its meta.json says how "
-        "many)\n"
+        "  --group G                 take G queries in a row as a group, 1 to 8: one group per call, or all in one call.\n"
+        "                            On a trace the heads that share keys are such a group (its meta.json says how many)\n"
         "  --group-union             with --group: K rows for a whole group instead of K for each of its queries\n"
         "  --repeat R                measured rounds, 1 to 1000 (default 3)\n";
 
 static const char help_efforts[] =
         "  Each pair of shares, or view, is an effort and gives one table row per mode; without any, pdci retrieves\n"
-        "  0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1 and mdci visits 0.005,0.01,0.02,0.05,0.1,0.2,0.5,1. With all 1, "
-        "search is exact.\n";
+        "  0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1 and mdci visits 0.005,0.01,0.02,0.05,0.1,0.2,0.5,1. With all 1, search is exact.\n";
 
 static const char help_codes[] =
         "\n"
         "of codes, which rank rows before the best of them are scored; each but the first is refused without codes:\n"
-        "  --sketch-bits LIST        bits per element of the codes: 0 (none), 1, 2, 3, 4, 8, comma separated (default "
-        "0). Each\n"
+        "  --sketch-bits LIST        bits per element of the codes: 0 (none), 1, 2, 3, 4, 8, comma separated (default 0). Each\n"
         "                            kind of --kind is built with each of them\n"
-        "  --rerank LIST             rows scored per row wanted, 1 or more, or all (codes are left out); at most 32, "
-        "comma\n"
-        "                            separated (default 1,2,3,4,6,8,12,16 at 1 and 2 bits, 1,1.5,2,3,4 at 3, 4 and 8), "
-        "each\n"
+        "  --rerank LIST             rows scored per row wanted, 1 or more, or all (codes are left out); at most 32, comma\n"
+        "                            separated (default 1,2,3,4,6,8,12,16 at 1 and 2 bits, 1,1.5,2,3,4 at 3, 4 and 8), each\n"
         "                            with each effort of the kind\n"
-        "  --guarantee LIST          further rows that go on scoring until each row left out is none of the k best "
-        "with "
-        "this\n"
+        "  --guarantee LIST          further rows that go on scoring until each row left out is none of the k best with this\n"
         "                            probability, above 0 and at most 1; they begin with the library's own rerank\n"
-        "  --fit FILE|observation    fit the codes to the queries in FILE, which comes like those of --query, or, with "
-        "--trace,\n"
-        "                            to the trace's queries before the decode; none (default): codes by a random "
-        "rotation\n"
+        "  --fit FILE|observation    fit the codes to the queries in FILE, which comes like those of --query, or, with --trace,\n"
+        "                            to the trace's queries before the decode; none (default): codes by a random rotation\n"
         "  --fit both:FILE|both:observation\n"
         "                            measure codes that are fitted beside codes that are not\n";
 
 static const char help_output[] =
         "\n"
         "truth and output:\n"
-        "  --truth-check N           queries whose true neighbours are verified by a full loop in double precision, at "
-        "least 1\n"
+        "  --truth-check N           queries whose true neighbours are verified by a full loop in double precision, at least 1\n"
         "                            (default 8); a mismatch ends the run with exit code 1\n"
         "  --cache FOLDER|none       where computed neighbours are kept (default $XDG_CACHE_HOME/dci or ~/.cache/dci)\n"
-        "  --json FILE               also write the results as JSON: {machine, command, truth, recall_tolerance, "
-        "rows}.\n"
+        "  --json FILE               also write the results as JSON: {machine, command, truth, recall_tolerance, rows}.\n"
         "                            A row has the columns above and more; its candidates: per query, before scoring\n"
-        "  --pareto                  show and write only the rows that no other row of the same mode beats, being at "
-        "least as\n"
+        "  --pareto                  show and write only the rows that no other row of the same mode beats, being at least as\n"
         "                            good in recall and queries/s and better in one, and flat without codes\n"
         "  --help                    this text\n";
 
 static const char help_meaning[] =
         "\n"
         "what the columns mean:\n"
-        "  params        pdci: composite indices x simple indices of each, then the shares to visit and to retrieve; "
-        "mdci: chance\n"
-        "                of promotion, then the share of the nodes to visit or how many to view; with codes: their "
-        "bits, and x2\n"
+        "  params        pdci: composite indices x simple indices of each, then the shares to visit and to retrieve; mdci: chance\n"
+        "                of promotion, then the share of the nodes to visit or how many to view; with codes: their bits, and x2\n"
         "                for two rows scored per row wanted, all, or a guarantee\n"
         "  groups/s      with --group: queries/s over the size of a group\n"
         "  build s       median time to create the index, add all rows and, with --fit, fit the codes\n"
-        "  recall        share of the true k neighbours found. A returned id counts, once, when its score in double "
-        "precision\n"
-        "                is as good as the true k-th score; ties count, with a relative tolerance of 1e-6. Of a union: "
-        "share of\n"
+        "  recall        share of the true k neighbours found. A returned id counts, once, when its score in double precision\n"
+        "                is as good as the true k-th score; ties count, with a relative tolerance of 1e-6. Of a union: share of\n"
         "                the rows of the true union, the true lists interleaved by rank, that are in it\n"
-        "  share         traces only: softmax weight of the returned prompt tokens after the first 16, over that of "
-        "all prompt\n"
+        "  share         traces only: softmax weight of the returned prompt tokens after the first 16, over that of all prompt\n"
         "                tokens after the first 16; both sums run over all queries before the division\n"
-        "  dist/query    distances computed per query: rows that were candidates and whose score was computed. Where "
-        "all rows\n"
-        "                are candidates (flat, and the others at full effort) it is all rows looked at, although "
-        "batches "
-        "rank "
-        "them by\n"
-        "                cheaper arithmetic first. Neither pdci's projections nor mdci's nodes are counted: see "
-        "queries/s for\n"
-        "                their cost. With codes it is the rows whose score was computed after codes had ranked them; "
-        "JSON "
-        "has\n"
+        "  dist/query    distances computed per query: rows that were candidates and whose score was computed. Where all rows\n"
+        "                are candidates (flat, and the others at full effort) it is all rows looked at, although batches rank them by\n"
+        "                cheaper arithmetic first. Neither pdci's projections nor mdci's nodes are counted: see queries/s for\n"
+        "                their cost. With codes it is the rows whose score was computed after codes had ranked them; JSON has\n"
         "                the number ranked as \"proposed\"\n"
         "  of n          dist/query over the number of rows\n"
         "  read floor/s  how often per second one thread could read every stored row byte once, with the widest loads\n"
-        "  of floor      queries/s over read floor/s, for one query per call; codes are read in place of rows and may "
-        "go "
-        "beyond 1\n"
+        "  of floor      queries/s over read floor/s, for one query per call; codes are read in place of rows and may go beyond 1\n"
         "  1k s          build plus 1,000 queries, in seconds\n"
         "  total s       build plus all queries of a round, in seconds\n"
         "  Under cosine, the score with a row of zeros is 0.\n"
         "\n"
-        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on "
-        "stderr\n"
+        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on stderr\n"
         "\n"
         "examples:\n"
         "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0\n"
-        "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind flat,pdci --prop-to-retrieve "
-        "0.05,0.2,1\n"
-        "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind mdci --group 3 --group-union "
-        "--field-of-view 4,16,64\n"
+        "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind flat,pdci --prop-to-retrieve 0.05,0.2,1\n"
+        "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind mdci --group 3 --group-union --field-of-view 4,16,64\n"
         "  dci-bench ann --trace bench/data/smollm2-debref-layer06_head0 --kind flat,mdci --sketch-bits 0,2,4\n"
         "                --fit both:observation --pareto\n"
         "  dci-bench ann --data fashion-mnist-784-euclidean.hdf5 --rows f16 --json flat.json\n"
-        "  dci-bench ann --base train-images-idx3-ubyte.gz --query t10k-images-idx3-ubyte.gz --metric l2 "
-        "--limit-queries 1000\n"
-        "  dci-bench ann --base sift_base.fvecs --query sift_query.fvecs --truth sift_groundtruth.ivecs --metric l2 "
-        "--k 10\n";
+        "  dci-bench ann --base train-images-idx3-ubyte.gz --query t10k-images-idx3-ubyte.gz --metric l2 --limit-queries 1000\n"
+        "  dci-bench ann --base sift_base.fvecs --query sift_query.fvecs --truth sift_groundtruth.ivecs --metric l2 --k 10\n";
+/* clang-format on */
 
 void ann_print_help(void)
 {
@@ -191,16 +155,14 @@ static dci_status check_codes(ann_options *o)
 /* Options that contradict or miss each other. */
 static dci_status check_together(ann_options *o)
 {
-        dci_status status = bench_source_check(&o->source, o->metric);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_check(&o->source, o->metric));
         if (o->source.truth != NULL && strcmp(o->source.truth, "own") != 0 && o->source.limit_base != BENCH_ALL)
                 return dci_fail(DCI_ERR_INVALID,
                                 "--truth names neighbours among all base rows and does not fit --limit-base");
         if (o->group_union && o->group == 0)
                 return dci_fail(DCI_ERR_INVALID, "--group-union needs --group");
-        status = bench_index_options_finish(&o->index, true);
-        return status == DCI_OK ? check_codes(o) : status;
+        DCI_TRY(bench_index_options_finish(&o->index, true));
+        return check_codes(o);
 }
 
 static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)

@@ -17,9 +17,9 @@ typedef struct runbook_state {
 
 /* --- options --------------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const char help_usage[] =
-        "usage: dci-bench runbook --runbook FILE.yaml (--base FILE --query FILE --metric ip|l2|cosine | --data "
-        "FILE.hdf5 |\n"
+        "usage: dci-bench runbook --runbook FILE.yaml (--base FILE --query FILE --metric ip|l2|cosine | --data FILE.hdf5 |\n"
         "                         --trace FOLDER) [options]\n"
         "\n"
         "Plays a runbook of the streaming track of big-ann-benchmarks: rows of the base come and go, searches stand\n"
@@ -31,11 +31,9 @@ static const char help_usage[] =
 static const char help_options[] =
         "\n"
         "what to measure:\n"
-        "  --runbook FILE            {DATASET: {max_pts: N, 1: {operation: insert, start: A, end: B}, 2: {operation: "
-        "search},\n"
+        "  --runbook FILE            {DATASET: {max_pts: N, 1: {operation: insert, start: A, end: B}, 2: {operation: search},\n"
         "                            3: {operation: delete, start: A, end: B}, 4: {operation: replace, tags_start: A,\n"
-        "                            tags_end: B, ids_start: C, ids_end: D}, ..}}; ids A to B - 1 are the base's rows "
-        "of these\n"
+        "                            tags_end: B, ids_start: C, ids_end: D}, ..}}; ids A to B - 1 are the base's rows of these\n"
         "                            numbers, after replace rows C to D - 1\n"
         "  --dataset NAME            whose steps to play (default: the only one in the file)\n"
         "  --metric ip|l2|cosine     default: ip on traces, the file's own for HDF5; otherwise it must be given\n"
@@ -48,8 +46,7 @@ static const char help_output[] =
         "  One value of each: a runbook is played with one effort (default: pdci retrieves, mdci visits, a tenth).\n"
         "\n"
         "output:\n"
-        "  --json FILE               also write the results as JSON: {machine, command, dataset, params, .., rows}, a "
-        "row per step\n"
+        "  --json FILE               also write the results as JSON: {machine, command, dataset, params, .., rows}, a row per step\n"
         "  --help                    this text\n"
         "\n"
         "what the columns mean:\n"
@@ -60,23 +57,18 @@ static const char help_output[] =
         "                tolerance of 1e-6\n"
         "  bytes/row     all the memory of the index, over its rows\n"
         "\n"
-        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on "
-        "stderr\n"
+        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on stderr\n"
         "\n"
         "example:\n"
-        "  dci-bench runbook --trace bench/data/smollm2-debref-layer06_head0 --runbook bench/data/sliding.yaml "
-        "--field-of-view 16\n";
+        "  dci-bench runbook --trace bench/data/smollm2-debref-layer06_head0 --runbook bench/data/sliding.yaml --field-of-view 16\n";
+/* clang-format on */
 
 static dci_status check_options(runbook_options *o)
 {
-        dci_status status = bench_source_check(&o->source, o->metric);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_check(&o->source, o->metric));
         if (o->path == NULL)
                 return dci_fail(DCI_ERR_INVALID, "--runbook is missing");
-        status = bench_one_kind(&o->index, &o->kind);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_one_kind(&o->index, &o->kind));
         if (o->mode == BENCH_MODE_BOTH)
                 return dci_fail(DCI_ERR_INVALID, "--mode: a runbook is played with one or batch, not both");
         return bench_index_options_finish(&o->index, false);
@@ -204,18 +196,11 @@ static json_t *report_json(const runbook_job *job, const runbook_state *state, i
 static dci_status run(runbook_state *state, int argc, char **argv)
 {
         const runbook_options *options = &state->options;
-        dci_status status = options->json != NULL ? bench_check_writable(options->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&options->index, options->index.threads, &state->measured);
-        if (status == DCI_OK)
-                status = bench_context(&options->index, 0, &state->helper);
-        if (status == DCI_OK)
-                status = bench_dataset_read(state->helper, &options->source, &state->dataset);
-        if (status == DCI_OK)
-                status = runbook_read(state->helper, options->path, options->dataset, state->dataset.base.n,
-                                      &state->book);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(options->json != NULL ? bench_check_writable(options->json) : DCI_OK);
+        DCI_TRY(bench_context(&options->index, options->index.threads, &state->measured));
+        DCI_TRY(bench_context(&options->index, 0, &state->helper));
+        DCI_TRY(bench_dataset_read(state->helper, &options->source, &state->dataset));
+        DCI_TRY(runbook_read(state->helper, options->path, options->dataset, state->dataset.base.n, &state->book));
         runbook_job job = {.helper = state->helper,
                            .measured = state->measured,
                            .options = options,
@@ -223,13 +208,9 @@ static dci_status run(runbook_state *state, int argc, char **argv)
                            .book = &state->book,
                            .kind = options->kind};
         job.k = options->k != 0 ? options->k : state->dataset.is_trace ? 100 : 10;
-        status = bench_source_metric(options->metric, &state->dataset, &job.metric);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(bench_source_metric(options->metric, &state->dataset, &job.metric));
         state->results = dci_alloc(state->helper, state->book.n_steps, sizeof *state->results);
-        status = state->results != NULL ? runbook_play(&job, state->results, &state->tree) : DCI_ERR_MEMORY;
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(state->results != NULL ? runbook_play(&job, state->results, &state->tree) : DCI_ERR_MEMORY);
         print_report(&job, state->results);
         return options->json != NULL ? bench_write_json(report_json(&job, state, argc, argv), options->json) : DCI_OK;
 }

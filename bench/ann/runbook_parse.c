@@ -90,13 +90,12 @@ static dci_status read_range(parse *p, const yaml_node_t *node, size_t number, c
 static dci_status read_replace(parse *p, const yaml_node_t *node, size_t number, runbook_step *step)
 {
         size_t last_row = 0;
-        dci_status status = read_range(p, node, number, "tags_start", "tags_end", &step->start, &step->end);
-        if (status == DCI_OK)
-                status = read_range(p, node, number, "ids_start", "ids_end", &step->first_row, &last_row);
-        if (status == DCI_OK && last_row - step->first_row != step->end - step->start)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: step %zu replaces %zu tags by %zu ids", p->path, number,
-                                  step->end - step->start, last_row - step->first_row);
-        return status;
+        DCI_TRY(read_range(p, node, number, "tags_start", "tags_end", &step->start, &step->end));
+        DCI_TRY(read_range(p, node, number, "ids_start", "ids_end", &step->first_row, &last_row));
+        if (last_row - step->first_row != step->end - step->start)
+                return dci_fail(DCI_ERR_FORMAT, "%s: step %zu replaces %zu tags by %zu ids", p->path, number,
+                                step->end - step->start, last_row - step->first_row);
+        return DCI_OK;
 }
 
 static dci_status read_step(parse *p, const yaml_node_t *node, size_t number, runbook_step *step)
@@ -114,19 +113,18 @@ static dci_status read_step(parse *p, const yaml_node_t *node, size_t number, ru
                 return dci_fail(DCI_ERR_FORMAT,
                                 "%s: step %zu: operation '%.40s' is none of insert, delete, replace, search", p->path,
                                 number, name);
-        dci_status status = DCI_OK;
         if (step->operation == RUNBOOK_REPLACE) {
-                status = read_replace(p, node, number, step);
+                DCI_TRY(read_replace(p, node, number, step));
         } else if (step->operation != RUNBOOK_SEARCH) {
-                status = read_range(p, node, number, "start", "end", &step->start, &step->end);
+                DCI_TRY(read_range(p, node, number, "start", "end", &step->start, &step->end));
                 step->first_row = step->start;
         }
         /* All that is wanted is there, so any more is a key twice or one that means nothing here. */
         const ptrdiff_t pairs = node->data.mapping.pairs.top - node->data.mapping.pairs.start;
-        if (status == DCI_OK && pairs != n_keys[step->operation])
-                status = dci_fail(DCI_ERR_FORMAT, "%s: step %zu has %td keys, '%s' takes %td", p->path, number, pairs,
-                                  name, n_keys[step->operation]);
-        return status;
+        if (pairs != n_keys[step->operation])
+                return dci_fail(DCI_ERR_FORMAT, "%s: step %zu has %td keys, '%s' takes %td", p->path, number, pairs,
+                                name, n_keys[step->operation]);
+        return DCI_OK;
 }
 
 /* --- the book -------------------------------------------------------------------------------------------------------------- */
@@ -157,9 +155,7 @@ static dci_status count_steps(parse *p, const yaml_node_t *node, size_t *out_n)
 static dci_status read_steps(parse *p, const yaml_node_t *node)
 {
         runbook *book = p->book;
-        dci_status status = count_steps(p, node, &book->n_steps);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(count_steps(p, node, &book->n_steps));
         if (!size_of(value_of(p, node, "max_pts"), &book->max_pts) || book->max_pts == 0 || book->max_pts > p->n_rows)
                 return dci_fail(DCI_ERR_FORMAT, "%s: max_pts must be an integer of 1 to the number of rows, %zu",
                                 p->path, p->n_rows);
@@ -167,8 +163,8 @@ static dci_status read_steps(parse *p, const yaml_node_t *node)
         if (book->steps == NULL)
                 return DCI_ERR_MEMORY;
         memset(book->steps, 0, book->n_steps * sizeof *book->steps);
-        for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start;
-             status == DCI_OK && pair < node->data.mapping.pairs.top; pair++) {
+        for (const yaml_node_pair_t *pair = node->data.mapping.pairs.start; pair < node->data.mapping.pairs.top;
+             pair++) {
                 size_t number;
                 if (!size_of(node_at(p, pair->key), &number))
                         continue;
@@ -178,9 +174,9 @@ static dci_status read_steps(parse *p, const yaml_node_t *node)
                                         number, book->n_steps);
                 if (book->steps[number - 1].operation != 0)
                         return dci_fail(DCI_ERR_FORMAT, "%s: step %zu is there twice", p->path, number);
-                status = read_step(p, node_at(p, pair->value), number, &book->steps[number - 1]);
+                DCI_TRY(read_step(p, node_at(p, pair->value), number, &book->steps[number - 1]));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* NULL, and dci_fail has said why, when there are no such steps. */
@@ -274,7 +270,7 @@ static dci_status load(yaml_parser_t *parser, parse *p, const char *dataset)
         return status;
 }
 
-/* Twice from the start: first to look, then to load. */
+/* Reads the file twice: first checks its depth, then loads it. */
 static dci_status read_file(FILE *file, parse *p, const char *dataset)
 {
         dci_status status = DCI_OK;

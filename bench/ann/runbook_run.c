@@ -28,13 +28,12 @@ static const void *rows_at(const play *p, size_t row)
 /* The calls that n ids of a step need; a replacement is a removal and an insertion. */
 static dci_status change(const play *p, dci_index *index, const runbook_step *step, size_t first, size_t n)
 {
-        dci_status status = DCI_OK;
         if (step->operation != RUNBOOK_INSERT)
-                status = dci_index_remove(index, n, p->ids + first);
-        if (status == DCI_OK && step->operation != RUNBOOK_DELETE)
-                status = dci_index_add(index, n, rows_at(p, step->first_row + (first - step->start)),
-                                       p->job->dataset->base.dim, p->ids + first, NULL);
-        return status;
+                DCI_TRY(dci_index_remove(index, n, p->ids + first));
+        if (step->operation != RUNBOOK_DELETE)
+                DCI_TRY(dci_index_add(index, n, rows_at(p, step->first_row + (first - step->start)),
+                                      p->job->dataset->base.dim, p->ids + first, NULL));
+        return DCI_OK;
 }
 
 static dci_status play_change(play *p, const runbook_step *step, runbook_result *result)
@@ -73,12 +72,9 @@ static dci_status judge(play *p, runbook_result *result)
         result->recall = -1;
         if (p->live == 0)
                 return DCI_OK;
-        dci_status status =
-                dci_index_search(p->exact, queries->n, queries->data, queries->dim, job->k, NULL, p->truth, NULL);
-        if (status == DCI_OK)
-                status = bench_recall(job->helper, &within, queries, job->k, job->k < p->live ? job->k : p->live,
-                                      p->truth, p->found, &result->recall);
-        return status;
+        DCI_TRY(dci_index_search(p->exact, queries->n, queries->data, queries->dim, job->k, NULL, p->truth, NULL));
+        return bench_recall(job->helper, &within, queries, job->k, job->k < p->live ? job->k : p->live, p->truth,
+                            p->found, &result->recall);
 }
 
 static dci_status play_search(play *p, runbook_result *result)
@@ -146,12 +142,10 @@ static dci_status open_play(const runbook_job *job, play *p)
                 p->row_of[i] = -1;
                 p->ids[i] = (int64_t)i;
         }
-        dci_status status = bench_index_create(job->measured, &job->options->index, job->kind, job->metric,
-                                               data->base.dim, data->base.dtype, data->queries.dtype, &p->index);
-        if (status == DCI_OK)
-                status = bench_index_create(job->helper, &exact, DCI_KIND_FLAT, job->metric, data->base.dim,
-                                            data->base.dtype, data->queries.dtype, &p->exact);
-        return status;
+        DCI_TRY(bench_index_create(job->measured, &job->options->index, job->kind, job->metric, data->base.dim,
+                                   data->base.dtype, data->queries.dtype, &p->index));
+        return bench_index_create(job->helper, &exact, DCI_KIND_FLAT, job->metric, data->base.dim, data->base.dtype,
+                                  data->queries.dtype, &p->exact);
 }
 
 static void close_play(play *p)

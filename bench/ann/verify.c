@@ -162,12 +162,9 @@ static dci_status take_rows(verify_state *v)
         v->ids = dci_alloc(v->context, v->n, sizeof *v->ids);
         if (v->ids == NULL)
                 return DCI_ERR_MEMORY;
-        dci_status status = dci_index_ids(v->index, v->n, v->ids, &count);
-        if (status == DCI_OK)
-                status = bench_rows_alloc(v->context, v->options.file, v->config.dtype, v->n, v->config.dim, &v->base);
-        if (status == DCI_OK)
-                status = dci_index_reconstruct(v->index, v->n, v->ids, v->base.owned, v->config.dim);
-        return status;
+        DCI_TRY(dci_index_ids(v->index, v->n, v->ids, &count));
+        DCI_TRY(bench_rows_alloc(v->context, v->options.file, v->config.dtype, v->n, v->config.dim, &v->base));
+        return dci_index_reconstruct(v->index, v->n, v->ids, v->base.owned, v->config.dim);
 }
 
 static double root_mean_square(const bench_rows *rows, double *row)
@@ -217,11 +214,11 @@ static dci_status take_sample(verify_state *v, verify_queries *q)
 static dci_status take_queries(verify_state *v, verify_queries *q)
 {
         const char *file = v->options.queries;
-        dci_status status = bench_read_rows(v->context, file, v->options.limit_queries, &q->rows);
-        if (status == DCI_OK && q->rows.dim != v->config.dim)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but those of the index have %zu", file,
-                                  q->rows.dim, v->config.dim);
-        return status == DCI_OK ? bench_rows_convert(v->context, file, v->config.query_dtype, &q->rows) : status;
+        DCI_TRY(bench_read_rows(v->context, file, v->options.limit_queries, &q->rows));
+        if (q->rows.dim != v->config.dim)
+                return dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but those of the index have %zu", file,
+                                q->rows.dim, v->config.dim);
+        return bench_rows_convert(v->context, file, v->config.query_dtype, &q->rows);
 }
 
 /* --- recall --------------------------------------------------------------------------------------------------------------------------- */
@@ -275,13 +272,10 @@ static dci_status search(verify_state *v, const verify_queries *q, const char *e
         dci_search_stats stats;
         *row = (verify_row){.own = q->self != NULL};
         snprintf(row->effort, sizeof row->effort, "%s", effort);
-        dci_status status = dci_search_stats_init(&stats, sizeof stats);
-        if (status == DCI_OK)
-                status = dci_search_params_init(&params, sizeof params);
-        if (status == DCI_OK && share == 0.0) /* what the file says */
-                status = dci_index_get_defaults(v->index, &params);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_search_stats_init(&stats, sizeof stats));
+        DCI_TRY(dci_search_params_init(&params, sizeof params));
+        if (share == 0.0) /* what the file says */
+                DCI_TRY(dci_index_get_defaults(v->index, &params));
         params.stats = &stats;
         if (share > 0.0 && v->config.kind == DCI_KIND_PDCI)
                 params.prop_to_retrieve = share;
@@ -290,17 +284,14 @@ static dci_status search(verify_state *v, const verify_queries *q, const char *e
         if (share == 1.0)
                 params.rerank = INFINITY;
         /* Once outside the clock: a first call touches memory and starts threads. */
-        status = dci_index_search(v->index, q->rows.n, q->rows.data, v->config.dim, v->k, &params, v->found, NULL);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_search(v->index, q->rows.n, q->rows.data, v->config.dim, v->k, &params, v->found, NULL));
         const double start = bench_seconds();
-        status = dci_index_search(v->index, q->rows.n, q->rows.data, v->config.dim, v->k, &params, v->found, NULL);
+        DCI_TRY(dci_index_search(v->index, q->rows.n, q->rows.data, v->config.dim, v->k, &params, v->found, NULL));
         row->query_us = 1e6 * (bench_seconds() - start) / (double)q->rows.n;
         row->dist_comps = (double)stats.distances / (double)q->rows.n;
-        if (status == DCI_OK)
-                status = judge(v, q, row);
-        v->n_rows += status == DCI_OK;
-        return status;
+        DCI_TRY(judge(v, q, row));
+        v->n_rows++;
+        return DCI_OK;
 }
 
 static dci_status measure(verify_state *v, verify_queries *q)
@@ -387,35 +378,29 @@ static json_t *report_json(const verify_state *v, int argc, char **argv)
 /* Searches run over what its structure says, so that must hold; wrong codes and projections are what recall may show. */
 static dci_status ask(verify_state *v, verify_queries own_and_given[2])
 {
-        dci_status status = v->whole && v->n > 0 ? take_rows(v) : DCI_OK;
-        if (status != DCI_OK || !v->whole || v->n == 0)
-                return status;
+        if (!v->whole || v->n == 0)
+                return DCI_OK;
+        DCI_TRY(take_rows(v));
         if (v->options.sample > 0)
-                status = take_sample(v, &own_and_given[0]);
-        if (status == DCI_OK && v->options.queries != NULL)
-                status = take_queries(v, &own_and_given[1]);
-        for (size_t i = 0; i < 2 && status == DCI_OK; i++)
-                status = measure(v, &own_and_given[i]);
-        return status;
+                DCI_TRY(take_sample(v, &own_and_given[0]));
+        if (v->options.queries != NULL)
+                DCI_TRY(take_queries(v, &own_and_given[1]));
+        DCI_TRY(measure(v, &own_and_given[0]));
+        return measure(v, &own_and_given[1]);
 }
 
 static dci_status run(verify_state *v, verify_queries queries[2], int argc, char **argv)
 {
-        dci_status status = v->options.json != NULL ? bench_check_writable(v->options.json) : DCI_OK;
-        if (status == DCI_OK)
-                status = load(v);
-        if (status == DCI_OK)
-                status = check(v);
-        if (status == DCI_OK)
-                status = ask(v, queries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(v->options.json != NULL ? bench_check_writable(v->options.json) : DCI_OK);
+        DCI_TRY(load(v));
+        DCI_TRY(check(v));
+        DCI_TRY(ask(v, queries));
         print_report(v);
         if (v->options.json != NULL)
-                status = bench_write_json(report_json(v, argc, argv), v->options.json);
-        if (status == DCI_OK && !v->passed)
-                status = dci_fail(BENCH_ERR_RUN, "%s: %s", v->options.file, v->sentence);
-        return status;
+                DCI_TRY(bench_write_json(report_json(v, argc, argv), v->options.json));
+        if (!v->passed)
+                return dci_fail(BENCH_ERR_RUN, "%s: %s", v->options.file, v->sentence);
+        return DCI_OK;
 }
 
 int bench_verify(int argc, char **argv)

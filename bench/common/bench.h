@@ -20,11 +20,11 @@ enum {
 /* Prints "dci-bench COMMAND: sentence" to stderr and returns the exit code that belongs to the status. */
 int bench_report_error(const char *command, dci_status status);
 
-/* Puts "what: " before the last error's sentence, or `more` behind it; returns `status`. */
+/* Puts "what: " before the last error's sentence, or `more` after it; returns `status`. */
 dci_status bench_fail_about(const char *what, dci_status status);
 dci_status bench_fail_more(dci_status status, const char *more);
 
-/* Seconds of a clock that never goes back. */
+/* Seconds of a monotonic clock. */
 double bench_seconds(void);
 
 /* Median, least and greatest of n values; sorts them. */

@@ -103,6 +103,7 @@ dci_status bench_source_metric(dci_metric asked, const bench_dataset *dataset, d
 
 /* --- the indices --------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 const char bench_index_help[] =
         "  --rows f32|f16|bf16       number format of the stored rows (default: the base file's)\n"
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
@@ -110,25 +111,20 @@ const char bench_index_help[] =
         "\n"
         "of pdci and mdci, each refused without its kind; flat always spends everything:\n"
         "  --seed N                  of pdci's directions and mdci's promotions, 0 to 9223372036854775807 (default 0)\n"
-        "  --num-comp-indices N      pdci: composite indices, each of which proposes candidates, 1 to 4096 (default "
-        "2)\n"
-        "  --num-simp-indices N      pdci: simple indices (random directions) of each, 1 to 4096 (default 7); 4096 in "
-        "all\n"
+        "  --num-comp-indices N      pdci: composite indices, each of which proposes candidates, 1 to 4096 (default 2)\n"
+        "  --num-simp-indices N      pdci: simple indices (random directions) of each, 1 to 4096 (default 7); 4096 in all\n"
         "  --promotion-prob P        mdci: chance of a row to become a node, 0.001 to 0.5 (default 0.035)\n"
-        "  --promotion-prob-subseq P mdci: chance of a node to become one of the next level, 0.001 to 0.5 (default "
-        "0.2)\n"
+        "  --promotion-prob-subseq P mdci: chance of a node to become one of the next level, 0.001 to 0.5 (default 0.2)\n"
         "  --page-rows N             mdci: rows of a page, a power of two from 4 to 256 (default 16)\n"
         "  --top-nodes N             mdci: another level is built above one of more nodes than this (default 4096)\n"
-        "  --cell-simp-indices N     mdci: simple indices by which the rows of opened cells are ranked, 0 to 4096 "
-        "(default 0:\n"
+        "  --cell-simp-indices N     mdci: simple indices by which the rows of opened cells are ranked, 0 to 4096 (default 0:\n"
         "                            all of them are scored)\n"
-        "  --prop-to-visit LIST      share of the rows that a composite index may visit (pdci, default 1), or of each "
-        "level's\n"
+        "  --prop-to-visit LIST      share of the rows that a composite index may visit (pdci, default 1), or of each level's\n"
         "                            nodes to open (mdci); above 0 and at most 1, at most 32, comma separated\n"
-        "  --prop-to-retrieve LIST   share of the rows that a composite index may make candidates; with "
-        "--cell-simp-indices that\n"
+        "  --prop-to-retrieve LIST   share of the rows that a composite index may make candidates; with --cell-simp-indices that\n"
         "                            of the opened cells' rows (mdci, default 1)\n"
         "  --field-of-view LIST      mdci: nodes to open at each level, in place of --prop-to-visit\n";
+/* clang-format on */
 
 void bench_index_options_list(bench_index_options *o, int32_t kinds, bench_option *out)
 {
@@ -157,7 +153,7 @@ void bench_index_options_list(bench_index_options *o, int32_t kinds, bench_optio
         o->threads = 1;
 }
 
-/* An option that no measured kind would look at is a misunderstanding. */
+/* Refuses an option that no measured kind uses. */
 static dci_status check_needs(const bench_index_options *o)
 {
         enum { P = 1 << DCI_KIND_PDCI, M = 1 << DCI_KIND_MDCI };
@@ -237,17 +233,15 @@ static dci_status check_config(const bench_index_options *o)
 
 dci_status bench_index_options_finish(bench_index_options *o, bool sweep)
 {
-        dci_status status = check_needs(o);
+        DCI_TRY(check_needs(o));
         o->sweep = sweep;
-        if (status == DCI_OK && !sweep &&
-            (o->prop_to_visit.n > 1 || o->prop_to_retrieve.n > 1 || o->field_of_view.n > 1))
-                status = dci_fail(DCI_ERR_INVALID, "--%s: this command takes one effort, not several",
-                                  o->prop_to_visit.n > 1      ? "prop-to-visit"
-                                  : o->prop_to_retrieve.n > 1 ? "prop-to-retrieve"
-                                                              : "field-of-view");
-        if (status == DCI_OK)
-                status = fill_config(o);
-        return status == DCI_OK ? check_config(o) : status;
+        if (!sweep && (o->prop_to_visit.n > 1 || o->prop_to_retrieve.n > 1 || o->field_of_view.n > 1))
+                return dci_fail(DCI_ERR_INVALID, "--%s: this command takes one effort, not several",
+                                o->prop_to_visit.n > 1      ? "prop-to-visit"
+                                : o->prop_to_retrieve.n > 1 ? "prop-to-retrieve"
+                                                            : "field-of-view");
+        DCI_TRY(fill_config(o));
+        return check_config(o);
 }
 
 dci_status bench_one_kind(const bench_index_options *o, dci_index_kind *out)

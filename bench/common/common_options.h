@@ -42,7 +42,7 @@ typedef struct bench_index_options {
         size_t num_comp_indices, num_simp_indices, seed;
         double promotion_prob, promotion_prob_subseq;
         size_t page_rows, top_nodes, cell_simp_indices;
-        int32_t sketch_bits; /* of the codes beside the rows; 0: none */
+        int32_t sketch_bits; /* of the codes; 0: none */
         bench_shares prop_to_visit, prop_to_retrieve;
         bench_sizes field_of_view;
         bool sweep; /* efforts that were not given: many, instead of one */

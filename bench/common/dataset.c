@@ -110,24 +110,23 @@ dci_status bench_read_ids(dci_context *context, const char *path, size_t limit, 
 static dci_status read_pair(dci_context *context, const bench_source *source, bench_dataset *out)
 {
         bench_name(out->name, sizeof out->name, bench_base_name(source->base));
-        dci_status status = bench_read_rows(context, source->base, source->limit_base, &out->base);
-        if (status == DCI_OK)
-                status = bench_read_rows(context, source->query, source->limit_queries, &out->queries);
-        if (status == DCI_OK && out->queries.dim != out->base.dim)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but those of %s have %zu", source->query,
-                                  out->queries.dim, source->base, out->base.dim);
-        return status;
+        DCI_TRY(bench_read_rows(context, source->base, source->limit_base, &out->base));
+        DCI_TRY(bench_read_rows(context, source->query, source->limit_queries, &out->queries));
+        if (out->queries.dim != out->base.dim)
+                return dci_fail(DCI_ERR_FORMAT, "%s: rows of %zu elements, but those of %s have %zu", source->query,
+                                out->queries.dim, source->base, out->base.dim);
+        return DCI_OK;
 }
 
 static dci_status read_truth(dci_context *context, const bench_source *source, bench_dataset *out)
 {
         bench_ids_free(&out->truth);
         snprintf(out->truth_file, sizeof out->truth_file, "%s", source->truth);
-        dci_status status = bench_read_ids(context, source->truth, source->limit_queries, &out->truth);
-        if (status == DCI_OK && out->truth.n != out->queries.n)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: neighbours of %zu queries, but there are %zu", source->truth,
-                                  out->truth.n, out->queries.n);
-        return status;
+        DCI_TRY(bench_read_ids(context, source->truth, source->limit_queries, &out->truth));
+        if (out->truth.n != out->queries.n)
+                return dci_fail(DCI_ERR_FORMAT, "%s: neighbours of %zu queries, but there are %zu", source->truth,
+                                out->truth.n, out->queries.n);
+        return DCI_OK;
 }
 
 dci_status bench_dataset_read(dci_context *context, const bench_source *source, bench_dataset *out)

@@ -12,7 +12,7 @@
 
 #define BENCH_ALL SIZE_MAX /* no limit on the rows read */
 
-/* Rows without gaps. They live in `npy` or in `owned`, or belong to somebody else (a view). */
+/* Rows without gaps. `npy` or `owned` owns them; a view owns nothing. */
 typedef struct bench_rows {
         dci_dtype dtype;
         size_t n, dim;
@@ -84,7 +84,7 @@ void bench_row_to_double(const bench_rows *rows, size_t i, double *out);
 dci_status bench_read_rows(dci_context *context, const char *path, size_t limit, bench_rows *out);
 dci_status bench_read_ids(dci_context *context, const char *path, size_t limit, bench_ids *out);
 
-/* Opens a regular file for reading and tells its size. Close with fclose. */
+/* Opens a regular file for reading and returns its size. Close with fclose. */
 dci_status bench_open(const char *path, FILE **out_file, uint64_t *out_bytes);
 /* Reads exactly n_bytes, or says that the file ends early. */
 dci_status bench_read_exactly(FILE *file, const char *path, void *out, size_t n_bytes);

@@ -107,7 +107,7 @@ static read_fn widest(void)
 double bench_read_floor(const void *data, size_t n_bytes, double seconds)
 {
         read_fn read_all = widest();
-        /* A sum that somebody might look at cannot be optimised away. */
+        /* The compiler cannot remove a sum that may be read. */
         volatile uint64_t looked_at = 0;
         size_t passes = 0;
         double start = bench_seconds(), elapsed;

@@ -89,10 +89,10 @@ static dci_status cut_off(const char *path)
 static dci_status receive_rows(int pipe_end, dci_context *context, const char *path, size_t n, size_t dim,
                                bench_rows *out)
 {
-        dci_status status = bench_rows_alloc(context, path, DCI_F32, n, dim, out);
-        if (status == DCI_OK && !receive_bytes(pipe_end, out->owned, out->owned_bytes))
-                status = cut_off(path);
-        return status;
+        DCI_TRY(bench_rows_alloc(context, path, DCI_F32, n, dim, out));
+        if (!receive_bytes(pipe_end, out->owned, out->owned_bytes))
+                DCI_TRY(cut_off(path));
+        return DCI_OK;
 }
 
 static dci_status receive(int pipe_end, dci_context *context, const char *path, bench_dataset *out)

@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Linux names the CPU in /proc/cpuinfo; elsewhere, and on CPUs that have no name there, the architecture must do. */
+/* Linux names the CPU in /proc/cpuinfo; other systems, and CPUs without a name there, report the architecture. */
 static void cpu_name(char *out, size_t size)
 {
         struct utsname system;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Often enough to look alive, seldom enough to cost nothing. */
+/* Seconds between two updates: few enough to cost nothing. */
 #define SECONDS_BETWEEN_LINES 0.1
 
 void bench_progress_begin(bench_progress *progress, const char *label)

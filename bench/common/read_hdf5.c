@@ -195,7 +195,7 @@ dci_status bench_parse_hdf5(dci_context *context, const char *path, uint64_t n_b
                             size_t limit_queries, bench_dataset *out)
 {
         char distance[32];
-        /* libhdf5 prints its own stack of errors unless told not to; one sentence is enough. */
+        /* libhdf5 prints its own stack of errors unless that is switched off; one sentence is enough. */
         H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
         hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
         if (file < 0)

@@ -4,7 +4,7 @@
  * A trace folder holds keys.npy (tokens x head_dim), queries.npy (group x m x head_dim, positions first_query to tokens - 1)
  * and meta.json. The base is the prompt's keys; the queries are those of the decode, in the order in which they happen:
  * position by position, the group's heads next to each other. Those of the end of the prompt, from first_query on, are what a
- * system may look at before the decode begins: codes are fitted to them.
+ * system may use before the decode begins: codes are fitted to them.
  */
 #include "bench/common/dataset.h"
 
@@ -86,13 +86,12 @@ static dci_status read_meta(const char *folder, bench_trace *out)
 static dci_status read_keys(dci_context *context, const char *folder, bench_trace *out)
 {
         char path[4096];
-        dci_status status = join(folder, "keys.npy", path, sizeof path);
-        if (status == DCI_OK)
-                status = bench_read_rows(context, path, BENCH_ALL, &out->keys);
-        if (status == DCI_OK && out->keys.n != out->tokens)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: %zu keys, but meta.json says %zu tokens", path, out->keys.n,
-                                  out->tokens);
-        return status;
+        DCI_TRY(join(folder, "keys.npy", path, sizeof path));
+        DCI_TRY(bench_read_rows(context, path, BENCH_ALL, &out->keys));
+        if (out->keys.n != out->tokens)
+                return dci_fail(DCI_ERR_FORMAT, "%s: %zu keys, but meta.json says %zu tokens", path, out->keys.n,
+                                out->tokens);
+        return DCI_OK;
 }
 
 /* That there are the queries that meta.json and keys.npy promise. */
@@ -153,13 +152,9 @@ dci_status bench_read_trace(dci_context *context, const char *folder, size_t lim
 {
         bench_trace *trace = &out->trace;
         bench_name(out->name, sizeof out->name, bench_base_name(folder));
-        dci_status status = read_meta(folder, trace);
-        if (status == DCI_OK)
-                status = read_keys(context, folder, trace);
-        if (status == DCI_OK)
-                status = read_queries(context, folder, trace, limit_queries, &out->queries);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(read_meta(folder, trace));
+        DCI_TRY(read_keys(context, folder, trace));
+        DCI_TRY(read_queries(context, folder, trace, limit_queries, &out->queries));
         out->base = bench_rows_view(&trace->keys, trace->prompt < limit_base ? trace->prompt : limit_base);
         out->metric = DCI_METRIC_IP;
         out->is_trace = true;

@@ -3,7 +3,7 @@
 /*
  * The true neighbours. Reading every pair in double precision would take minutes, so the library's exact search proposes
  * some more than k rows per query, these are scored in double precision, and the k best are taken. That is proven right for a
- * query when even the worst proposed row, moved by the library's stated rounding error, stays behind the k-th; other queries
+ * query when even the worst proposed row, moved by the library's stated rounding error, stays below the k-th; other queries
  * (many near-equal scores) get the full loop. Because the proof trusts the search that is being measured, some queries are
  * verified by the full loop in any case.
  */

@@ -50,16 +50,16 @@ static dci_status append_layer(void *arg, size_t layer)
 static dci_status put_batch(appending *a)
 {
         const size_t n = a->n_sequences;
-        int32_t *numbers = calloc(6 * n, sizeof *numbers); /* rows, first, n_new, begin, blocks, bad */
+        int32_t *numbers = gpubench_host(a->b, 6 * n * sizeof *numbers); /* rows, first, n_new, begin, blocks, bad */
         void *device = NULL, *pieces = a->host.device;
         if (numbers == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "tables of %zu sequences could not be had", n);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n; i++) {
                 numbers[i] = numbers[3 * n + i] = numbers[4 * n + i] = (int32_t)i;
                 numbers[n + i] = SINK / 2 + 1;
                 numbers[2 * n + i] = 1;
         }
-        dci_status status = gpubench_put(a->b, numbers, 6 * n * sizeof *numbers, &device);
+        DCI_TRY(gpubench_put(a->b, numbers, 6 * n * sizeof *numbers, &device));
         int32_t *at = device;
         a->args.batch = (dci_gpu_batch){.n = (int32_t)n,
                                         .rows = at,
@@ -69,9 +69,7 @@ static dci_status put_batch(appending *a)
                                         .n_tokens = (int32_t)n};
         a->args.tables = (dci_gpu_tables){.blocks = at + 4 * n, .stride = 1};
         a->args.bad = at + 5 * n;
-        free(numbers);
-        if (status == DCI_OK)
-                status = gpubench_put(a->b, &pieces, sizeof pieces, &device);
+        DCI_TRY(gpubench_put(a->b, &pieces, sizeof pieces, &device));
         a->args.host = (dci_gpu_pool){.pieces = device,
                                       .block_bytes = BLOCK_BYTES,
                                       .head_bytes = BLOCK_BYTES / HEADS,
@@ -80,28 +78,27 @@ static dci_status put_batch(appending *a)
                                       .value_bytes = ROW_BYTES,
                                       .block_shift = 20,
                                       .page_shift = PAGE_SHIFT};
-        return status;
+        return DCI_OK;
 }
 
 /* The rows as they have arrived in host memory. */
 static dci_status check_decode(appending *a)
 {
         const size_t layer_rows = a->n_sequences * HEADS * ROW_BYTES, slot = SINK / 2 + 1;
-        unsigned char *rows = malloc(a->rows.n_bytes);
+        unsigned char *rows = gpubench_host(a->b, a->rows.n_bytes);
         if (rows == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu bytes of rows could not be had", a->rows.n_bytes);
-        dci_status status = gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes);
-        for (size_t i = 0; i < a->n_layers * a->n_sequences * HEADS && status == DCI_OK; i++) {
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes));
+        for (size_t i = 0; i < a->n_layers * a->n_sequences * HEADS; i++) {
                 const size_t layer = i / (a->n_sequences * HEADS), row = i % (a->n_sequences * HEADS);
                 const unsigned char *key = rows + 2 * layer * layer_rows + row * ROW_BYTES;
                 const unsigned char *stored = a->host.host + i * (BLOCK_BYTES / HEADS) + slot * ROW_BYTES;
                 if (memcmp(stored, key, ROW_BYTES) != 0 ||
                     memcmp(stored + BLOCK_BYTES / HEADS / 2, key + layer_rows, ROW_BYTES) != 0)
-                        status = dci_fail(BENCH_ERR_RUN, "append: row %zu of layer %zu is not in host memory", row,
-                                          layer);
+                        return dci_fail(BENCH_ERR_RUN, "append: row %zu of layer %zu is not in host memory", row,
+                                        layer);
         }
-        free(rows);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status report(appending *a, const char *arm, const gpubench_time *time, double bytes, double limit)
@@ -130,35 +127,27 @@ static dci_status measure_decode(gpubench *b, size_t n_sequences, size_t n_layer
                         .key_bytes = ROW_BYTES, .value_bytes = ROW_BYTES, .sink = SINK, .ring = RING, .hot = 2 * RING}};
         a.args.lanes.n_slots = SINK + RING + 2 * RING;
         const size_t rows = n_sequences * HEADS * n_layers, lanes = rows * (size_t)a.args.lanes.n_slots * ROW_BYTES;
-        dci_status status = gpubench_take(b, 2 * rows * ROW_BYTES, GPUBENCH_ON_DEVICE, &a.rows);
-        if (status == DCI_OK)
-                status = gpubench_take(b, 2 * lanes, GPUBENCH_ON_DEVICE, &a.lanes);
-        if (status == DCI_OK)
-                status = gpubench_take(b, n_layers * n_sequences * BLOCK_BYTES, GPUBENCH_PINNED, &a.host);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, a.rows.device, a.rows.n_bytes, DCI_BF16);
-        if (status == DCI_OK) {
-                memset(a.host.host, 0xff, a.host.n_bytes);
-                status = put_batch(&a);
-        }
+        DCI_TRY(gpubench_take(b, 2 * rows * ROW_BYTES, GPUBENCH_ON_DEVICE, &a.rows));
+        DCI_TRY(gpubench_take(b, 2 * lanes, GPUBENCH_ON_DEVICE, &a.lanes));
+        DCI_TRY(gpubench_take(b, n_layers * n_sequences * BLOCK_BYTES, GPUBENCH_PINNED, &a.host));
+        DCI_TRY(gpubench_fill(b, a.rows.device, a.rows.n_bytes, DCI_BF16));
+        memset(a.host.host, 0xff, a.host.n_bytes);
+        DCI_TRY(put_batch(&a));
         if (!write_back)
                 a.args.host.pieces = NULL;
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, append_layer, &a, n_layers, &time);
-        if (status == DCI_OK && write_back)
-                status = check_decode(&a);
-        if (status == DCI_OK) {
-                const gpubench_time step = {time.median * (double)n_layers, time.p10 * (double)n_layers,
-                                            time.p90 * (double)n_layers};
-                const double tokens = 1e6 * (double)n_sequences / step.median;
-                status = report(&a, write_back ? "decode, with write-back" : "decode, lanes alone", &step,
-                                (double)(2 * rows * ROW_BYTES), write_back ? b->limits.to_host : 0);
-                gpubench_note(b, "tokens_per_s", tokens);
-                gpubench_note(b, "tokens_per_s_wanted", 1000 * (double)n_sequences);
-                printf("   %.0f tokens/s, wanted %.0f\n", tokens, 1000 * (double)n_sequences);
-        }
+        DCI_TRY(gpubench_on_device(b, append_layer, &a, n_layers, &time));
+        if (write_back)
+                DCI_TRY(check_decode(&a));
+        const gpubench_time step = {time.median * (double)n_layers, time.p10 * (double)n_layers,
+                                    time.p90 * (double)n_layers};
+        const double tokens = 1e6 * (double)n_sequences / step.median;
+        DCI_TRY(report(&a, write_back ? "decode, with write-back" : "decode, lanes alone", &step,
+                       (double)(2 * rows * ROW_BYTES), write_back ? b->limits.to_host : 0));
+        gpubench_note(b, "tokens_per_s", tokens);
+        gpubench_note(b, "tokens_per_s_wanted", 1000 * (double)n_sequences);
+        printf("   %.0f tokens/s, wanted %.0f\n", tokens, 1000 * (double)n_sequences);
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 /* --- a prompt's chunk ----------------------------------------------------------------------------------------------------------- */
@@ -187,20 +176,18 @@ static dci_status offload_layer(void *arg, size_t layer)
 {
         const appending *a = arg;
         const size_t bytes = 2 * a->n_tokens * HEADS * ROW_BYTES;
-        const dci_status status = pack_layer(arg, layer);
-        return status == DCI_OK ? a->b->ops->copy(a->b->gpu, a->b->stream, a->host.host + layer * bytes,
-                                                  a->packed.device + layer * bytes, bytes)
-                                : status;
+        DCI_TRY(pack_layer(arg, layer));
+        return a->b->ops->copy(a->b->gpu, a->b->stream, a->host.host + layer * bytes, a->packed.device + layer * bytes,
+                               bytes);
 }
 
 /* What a model does meanwhile: kernels that take all of the device's memory bandwidth, for longer than the copy. */
 static dci_status work_layer(void *arg, size_t layer)
 {
-        dci_status status = DCI_OK;
         (void)layer;
-        for (size_t i = 0; i < WORK_PACKS && status == DCI_OK; i++)
-                status = pack_layer(arg, i % ((const appending *)arg)->n_layers);
-        return status;
+        for (size_t i = 0; i < WORK_PACKS; i++)
+                DCI_TRY(pack_layer(arg, i % ((const appending *)arg)->n_layers));
+        return DCI_OK;
 }
 
 /* The layer's rows leave on a stream of their own while the next work runs; the last layer waits for all. */
@@ -209,42 +196,36 @@ static dci_status work_and_offload_layer(void *arg, size_t layer)
         const appending *a = arg;
         const dci_gpu_ops *ops = a->b->ops;
         const size_t bytes = 2 * a->n_tokens * HEADS * ROW_BYTES;
-        dci_status status = pack_layer(arg, layer);
-        if (status == DCI_OK)
-                status = ops->event_record(a->b->gpu, a->packed_event, a->b->stream);
-        if (status == DCI_OK)
-                status = ops->event_order(a->b->gpu, a->side, a->packed_event);
-        if (status == DCI_OK)
-                status = ops->copy(a->b->gpu, a->side, a->host.host + layer * bytes, a->packed.device + layer * bytes,
-                                   bytes);
-        if (status == DCI_OK)
-                status = work_layer(arg, layer);
-        if (status != DCI_OK || layer + 1 < a->n_layers)
-                return status;
-        status = ops->event_record(a->b->gpu, a->copied_event, a->side);
-        return status == DCI_OK ? ops->event_order(a->b->gpu, a->b->stream, a->copied_event) : status;
+        DCI_TRY(pack_layer(arg, layer));
+        DCI_TRY(ops->event_record(a->b->gpu, a->packed_event, a->b->stream));
+        DCI_TRY(ops->event_order(a->b->gpu, a->side, a->packed_event));
+        DCI_TRY(ops->copy(a->b->gpu, a->side, a->host.host + layer * bytes, a->packed.device + layer * bytes, bytes));
+        DCI_TRY(work_layer(arg, layer));
+        if (layer + 1 < a->n_layers)
+                return DCI_OK;
+        DCI_TRY(ops->event_record(a->b->gpu, a->copied_event, a->side));
+        return ops->event_order(a->b->gpu, a->b->stream, a->copied_event);
 }
 
-/* Blocks as they lie in host memory, against the rows they were made of. */
+/* Compares the blocks in host memory with the rows that they were made of. */
 static dci_status check_chunk(appending *a)
 {
         const size_t rows_bytes = a->n_tokens * HEADS * ROW_BYTES, n = a->n_tokens * HEADS;
-        unsigned char *rows = malloc(a->rows.n_bytes);
+        unsigned char *rows = gpubench_host(a->b, a->rows.n_bytes);
         if (rows == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu bytes of rows could not be had", a->rows.n_bytes);
-        dci_status status = gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes);
-        for (size_t i = 0; i < n * a->n_layers && status == DCI_OK; i++) {
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_download(a->b, rows, a->rows.device, a->rows.n_bytes));
+        for (size_t i = 0; i < n * a->n_layers; i++) {
                 const size_t layer = i / n, token = i % n / HEADS, head = i % HEADS, page = (size_t)1 << PAGE_SHIFT;
                 const unsigned char *key = rows + 2 * layer * rows_bytes + i % n * ROW_BYTES;
                 const unsigned char *stored = a->host.host + 2 * layer * rows_bytes + token / page * BLOCK_BYTES +
                                               head * (BLOCK_BYTES / HEADS) + token % page * ROW_BYTES;
                 if (memcmp(stored, key, ROW_BYTES) != 0 ||
                     memcmp(stored + BLOCK_BYTES / HEADS / 2, key + rows_bytes, ROW_BYTES) != 0)
-                        status = dci_fail(BENCH_ERR_RUN, "pack: token %zu of layer %zu is not in host memory", token,
-                                          layer);
+                        return dci_fail(BENCH_ERR_RUN, "pack: token %zu of layer %zu is not in host memory", token,
+                                        layer);
         }
-        free(rows);
-        return status;
+        return DCI_OK;
 }
 
 /* What the offload adds to work that goes on meanwhile. */
@@ -283,33 +264,22 @@ static dci_status measure_chunk(gpubench *b, size_t n_tokens)
         const size_t bytes = n_layers * 2 * n_tokens * HEADS * ROW_BYTES;
         appending a = {.b = b, .n_sequences = 1, .n_layers = n_layers, .n_tokens = n_tokens};
         gpubench_time time = {0};
-        dci_status status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &a.rows);
-        if (status == DCI_OK)
-                status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &a.packed);
-        if (status == DCI_OK)
-                status = gpubench_take(b, bytes, GPUBENCH_PINNED, &a.host);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, a.rows.device, bytes, DCI_BF16);
-        if (status == DCI_OK)
-                memset(a.host.host, 0xff, bytes);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, pack_layer, &a, n_layers, &time);
-        if (status == DCI_OK) { /* read and written */
-                status = report(&a, "prompt: packed", &time, 2 * (double)(bytes / n_layers), b->limits.memory);
-                printf("   of a copy on the device\n");
-        }
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, offload_layer, &a, n_layers, &time);
-        if (status == DCI_OK)
-                status = check_chunk(&a);
-        if (status == DCI_OK) {
-                status = report(&a, "prompt: packed and copied", &time, (double)(bytes / n_layers), b->limits.to_host);
-                printf("   of a bulk copy to the host\n");
-        }
-        if (status == DCI_OK)
-                status = measure_overlap(&a);
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &a.rows));
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &a.packed));
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_PINNED, &a.host));
+        DCI_TRY(gpubench_fill(b, a.rows.device, bytes, DCI_BF16));
+        memset(a.host.host, 0xff, bytes);
+        DCI_TRY(gpubench_on_device(b, pack_layer, &a, n_layers, &time));
+        /* read and written */
+        DCI_TRY(report(&a, "prompt: packed", &time, 2 * (double)(bytes / n_layers), b->limits.memory));
+        printf("   of a copy on the device\n");
+        DCI_TRY(gpubench_on_device(b, offload_layer, &a, n_layers, &time));
+        DCI_TRY(check_chunk(&a));
+        DCI_TRY(report(&a, "prompt: packed and copied", &time, (double)(bytes / n_layers), b->limits.to_host));
+        printf("   of a bulk copy to the host\n");
+        DCI_TRY(measure_overlap(&a));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_append(gpubench *b)
@@ -320,8 +290,7 @@ dci_status gpubench_append(gpubench *b)
                "one "
                "layer\n%-26s %9s %9s %9s %8s %8s\n",
                n_sequences, n_layers, n_tokens, "", "median us", "p10", "p90", "GB/s", "of limit");
-        dci_status status = measure_decode(b, n_sequences, n_layers, false);
-        if (status == DCI_OK)
-                status = measure_decode(b, n_sequences, n_layers, true);
-        return status == DCI_OK ? measure_chunk(b, n_tokens) : status;
+        DCI_TRY(measure_decode(b, n_sequences, n_layers, false));
+        DCI_TRY(measure_decode(b, n_sequences, n_layers, true));
+        return measure_chunk(b, n_tokens);
 }

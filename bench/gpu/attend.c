@@ -17,9 +17,9 @@ static dci_status put_ranges(gpubench *b, const gpubench_heads *heads, dci_gpu_a
 {
         const size_t n = heads->n_sequences;
         void *device = NULL;
-        int32_t *ranges = calloc(4 * n, sizeof *ranges); /* rows, sink_end, recent_begin, n_tokens */
+        int32_t *ranges = gpubench_host(b, 4 * n * sizeof *ranges); /* rows, sink_end, recent_begin, n_tokens */
         if (ranges == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "ranges of %zu sequences could not be had", n);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n; i++) {
                 ranges[i] = (int32_t)i;
                 ranges[2 * n + i] = ranges[3 * n + i] = (int32_t)heads->n_tokens;
@@ -30,7 +30,6 @@ static dci_status put_ranges(gpubench *b, const gpubench_heads *heads, dci_gpu_a
         args->sink_end = at + n;
         args->recent_begin = at + 2 * n;
         args->n_tokens = at + 3 * n;
-        free(ranges);
         return status;
 }
 
@@ -50,26 +49,16 @@ dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t
                                      .query_ld = heads->dim,
                                      .out_ld = heads->dim};
         out->n_splits = dci_gpu_splits(b->gpu, heads->n_sequences, heads->n_heads, listed);
-        dci_status status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &queries);
-        if (status == DCI_OK)
-                status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &outputs);
-        if (status == DCI_OK)
-                status = gpubench_take(b, n_queries * sizeof(float), GPUBENCH_ON_DEVICE, &lse);
-        if (status == DCI_OK)
-                status = gpubench_take(b, dci_gpu_partial_bytes(n_lists, out->n_splits, heads->dim), GPUBENCH_ON_DEVICE,
-                                       &partial);
-        if (status == DCI_OK)
-                status = gpubench_take(b, n_lists * sizeof(int32_t), GPUBENCH_ON_DEVICE, &arrived);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, queries.device, bytes, heads->dtype);
-        if (status == DCI_OK)
-                status = b->ops->fill(b->gpu, b->stream, outputs.device, 0xff, bytes);
-        if (status == DCI_OK)
-                status = b->ops->fill(b->gpu, b->stream, lse.device, 0xff, n_queries * sizeof(float));
-        if (status == DCI_OK)
-                status = b->ops->fill(b->gpu, b->stream, arrived.device, 0, n_lists * sizeof(int32_t));
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &queries));
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &outputs));
+        DCI_TRY(gpubench_take(b, n_queries * sizeof(float), GPUBENCH_ON_DEVICE, &lse));
+        DCI_TRY(gpubench_take(b, dci_gpu_partial_bytes(n_lists, out->n_splits, heads->dim), GPUBENCH_ON_DEVICE,
+                              &partial));
+        DCI_TRY(gpubench_take(b, n_lists * sizeof(int32_t), GPUBENCH_ON_DEVICE, &arrived));
+        DCI_TRY(gpubench_fill(b, queries.device, bytes, heads->dtype));
+        DCI_TRY(b->ops->fill(b->gpu, b->stream, outputs.device, 0xff, bytes));
+        DCI_TRY(b->ops->fill(b->gpu, b->stream, lse.device, 0xff, n_queries * sizeof(float)));
+        DCI_TRY(b->ops->fill(b->gpu, b->stream, arrived.device, 0, n_lists * sizeof(int32_t)));
         out->queries = queries.device;
         out->out = outputs.device;
         out->lse = (float *)(void *)lse.device;
@@ -88,53 +77,44 @@ static float to_f32(dci_dtype dtype, uint16_t bits)
 static dci_status read_outputs(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args, float *out)
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
-        uint16_t *bits = malloc(n * sizeof *bits);
+        uint16_t *bits = gpubench_host(b, n * sizeof *bits);
         if (bits == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
-        const dci_status status = gpubench_download(b, bits, args->out, n * sizeof *bits);
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_download(b, bits, args->out, n * sizeof *bits));
+        for (size_t i = 0; i < n; i++)
                 out[i] = to_f32(heads->dtype, bits[i]);
-        free(bits);
-        return status;
+        return DCI_OK;
 }
 
-dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args)
+dci_status gpubench_attend_finite(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args)
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
-        float *out = calloc(n, sizeof *out);
+        float *out = gpubench_host(b, n * sizeof *out);
         if (out == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n);
-        dci_status status = read_outputs(b, heads, args, out);
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(read_outputs(b, heads, args, out));
+        for (size_t i = 0; i < n; i++)
                 if (!isfinite(out[i]))
-                        status = dci_fail(BENCH_ERR_RUN, "attention over %zu tokens: output %zu of %zu is %g",
-                                          heads->n_tokens, i, n, (double)out[i]);
-        free(out);
-        return status;
+                        return dci_fail(BENCH_ERR_RUN, "attention over %zu tokens: output %zu of %zu is %g",
+                                        heads->n_tokens, i, n, (double)out[i]);
+        return DCI_OK;
 }
 
 /* --- against the reference ---------------------------------------------------------------------------------------------------- */
 
-enum { MAX_COPIES = 64 };
+enum { MAX_PIECES = 64 };
 typedef struct mirror {
         gpubench *b;
-        void *copies[MAX_COPIES];
-        size_t n;
         dci_status status;
 } mirror;
 
-/* A copy in the host's memory; NULL stays NULL. */
+/* Copies to host memory; NULL stays NULL. */
 static void *copy_back(mirror *m, const void *from, size_t n_bytes)
 {
         if (from == NULL || m->status != DCI_OK)
                 return NULL;
-        void *copy = m->n < MAX_COPIES ? malloc(n_bytes) : NULL;
-        if (copy == NULL) {
-                m->status = dci_fail(DCI_ERR_MEMORY, "a copy of %zu bytes could not be had", n_bytes);
-                return NULL;
-        }
-        m->copies[m->n++] = copy;
-        m->status = gpubench_download(m->b, copy, from, n_bytes);
+        void *copy = gpubench_host(m->b, n_bytes);
+        m->status = copy != NULL ? gpubench_download(m->b, copy, from, n_bytes) : DCI_ERR_MEMORY;
         return copy;
 }
 
@@ -166,30 +146,28 @@ dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const
 {
         const size_t n = heads->n_sequences * heads->n_heads * heads->group * heads->dim;
         mirror m = {.b = b, .status = b->ops->attend(b->gpu, b->stream, args)};
-        unsigned char *host_pieces[MAX_COPIES];
+        unsigned char *host_pieces[MAX_PIECES];
         double off = 0, all = 0;
         dci_gpu_attend_args host = mirror_args(&m, heads, args);
-        for (size_t i = 0; i < n_pieces && i < MAX_COPIES; i++)
+        if (n_pieces > MAX_PIECES)
+                return dci_fail(BENCH_ERR_RUN, "%zu pieces of a pool, more than %d", n_pieces, MAX_PIECES);
+        for (size_t i = 0; i < n_pieces; i++)
                 host_pieces[i] = copy_back(&m, pieces[i], piece_bytes);
         if (n_pieces > 0)
                 host.pool.pieces = host_pieces;
-        float *out = calloc(n, sizeof *out);
-        if (m.status == DCI_OK)
-                m.status = out != NULL ? read_outputs(b, heads, args, out) : dci_fail(DCI_ERR_MEMORY, "no outputs");
-        if (m.status == DCI_OK)
-                dci_gpu_ref_attend(&host);
-        for (size_t i = 0; i < n && m.status == DCI_OK && out != NULL && host.out != NULL; i++) {
+        DCI_TRY(m.status);
+        float *out = gpubench_host(b, n * sizeof *out);
+        DCI_TRY(out != NULL ? read_outputs(b, heads, args, out) : DCI_ERR_MEMORY);
+        dci_gpu_ref_attend(&host);
+        for (size_t i = 0; i < n && host.out != NULL; i++) {
                 const double wanted = (double)to_f32(heads->dtype, ((const uint16_t *)host.out)[i]);
                 off += ((double)out[i] - wanted) * ((double)out[i] - wanted);
                 all += wanted * wanted;
         }
         /* Written so that NaN fails. */
-        if (m.status == DCI_OK && !(sqrt(off) <= TOLERANCE * sqrt(all)))
-                m.status = dci_fail(BENCH_ERR_RUN,
-                                    "attention of d %zu, group %zu over %zu tokens is %g away from the reference",
-                                    heads->dim, heads->group, heads->n_tokens, sqrt(off / all));
-        free(out);
-        for (size_t i = 0; i < m.n; i++)
-                free(m.copies[i]);
-        return m.status;
+        if (!(sqrt(off) <= TOLERANCE * sqrt(all)))
+                return dci_fail(BENCH_ERR_RUN,
+                                "attention of d %zu, group %zu over %zu tokens is %g away from the reference",
+                                heads->dim, heads->group, heads->n_tokens, sqrt(off / all));
+        return DCI_OK;
 }

@@ -23,7 +23,7 @@ static dci_status take_pinned(gpubench *b, gpubench_area *area)
 {
         void *address = NULL;
         const size_t whole = (area->n_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-        /* As the pool of a KV cache has it: sizes of the system's pages matter to the bus. */
+        /* Allocates like the pool of a KV cache: the sizes of the system's pages matter to the bus. */
         area->host = dci_alloc_pages(b->context, whole);
         if (area->host == NULL)
                 return DCI_ERR_MEMORY;
@@ -41,17 +41,14 @@ dci_status gpubench_take(gpubench *b, size_t n_bytes, int kind, gpubench_area *o
 {
         gpubench_area area = {.n_bytes = n_bytes > 0 ? n_bytes : 1};
         void *memory = NULL;
-        dci_status status;
         if (b->n_areas == GPUBENCH_AREAS)
                 return dci_fail(BENCH_ERR_RUN, "more than %d areas of memory at the same time", GPUBENCH_AREAS);
         if (kind == GPUBENCH_PINNED) {
-                status = take_pinned(b, &area);
+                DCI_TRY(take_pinned(b, &area));
         } else {
-                status = b->ops->alloc(b->gpu, area.n_bytes, &memory);
+                DCI_TRY(b->ops->alloc(b->gpu, area.n_bytes, &memory));
                 area.device = memory;
         }
-        if (status != DCI_OK)
-                return status;
         b->areas[b->n_areas++] = area;
         *out = area;
         return DCI_OK;
@@ -63,54 +60,60 @@ void gpubench_release(gpubench *b, size_t mark)
                 (void)b->ops->stream_wait(b->gpu, b->stream);
         while (b->n_areas > mark) {
                 const gpubench_area *area = &b->areas[--b->n_areas];
-                if (area->host != NULL) {
+                if (area->host != NULL && area->device != NULL)
                         b->ops->unpin(b->gpu, area->host);
+                if (area->host != NULL)
                         dci_free(b->context, area->host, area->n_bytes, 1);
-                } else {
+                else
                         b->ops->free(b->gpu, area->device, area->n_bytes);
-                }
         }
 }
 
-/* Through locked memory in both directions: copies of other memory are not what ops promise. */
+void *gpubench_host(gpubench *b, size_t n_bytes)
+{
+        gpubench_area area = {.n_bytes = n_bytes > 0 ? n_bytes : 1};
+        if (b->n_areas == GPUBENCH_AREAS) {
+                (void)dci_fail(BENCH_ERR_RUN, "more than %d areas of memory at the same time", GPUBENCH_AREAS);
+                return NULL;
+        }
+        area.host = dci_calloc(b->context, area.n_bytes, 1);
+        if (area.host != NULL)
+                b->areas[b->n_areas++] = area;
+        return area.host;
+}
+
+/* Copy through locked memory in both directions: ops do not promise copies of other memory. */
 dci_status gpubench_upload(gpubench *b, void *to, const void *from, size_t n_bytes)
 {
-        dci_status status = DCI_OK;
-        for (size_t done = 0, n; done < n_bytes && status == DCI_OK; done += n) {
+        for (size_t done = 0, n; done < n_bytes; done += n) {
                 n = n_bytes - done < b->stage.n_bytes ? n_bytes - done : b->stage.n_bytes;
                 memcpy(b->stage.host, (const char *)from + done, n);
-                status = b->ops->copy(b->gpu, b->stream, (char *)to + done, b->stage.host, n);
-                if (status == DCI_OK)
-                        status = b->ops->stream_wait(b->gpu, b->stream);
+                DCI_TRY(b->ops->copy(b->gpu, b->stream, (char *)to + done, b->stage.host, n));
+                DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_download(gpubench *b, void *to, const void *from, size_t n_bytes)
 {
-        dci_status status = DCI_OK;
-        for (size_t done = 0, n; done < n_bytes && status == DCI_OK; done += n) {
+        for (size_t done = 0, n; done < n_bytes; done += n) {
                 n = n_bytes - done < b->stage.n_bytes ? n_bytes - done : b->stage.n_bytes;
-                status = b->ops->copy(b->gpu, b->stream, b->stage.host, (const char *)from + done, n);
-                if (status == DCI_OK)
-                        status = b->ops->stream_wait(b->gpu, b->stream);
-                if (status == DCI_OK)
-                        memcpy((char *)to + done, b->stage.host, n);
+                DCI_TRY(b->ops->copy(b->gpu, b->stream, b->stage.host, (const char *)from + done, n));
+                DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
+                memcpy((char *)to + done, b->stage.host, n);
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **out)
 {
         gpubench_area area = {0};
-        const dci_status status = gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, &area);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, &area));
         *out = area.device;
         return gpubench_upload(b, area.device, data, n_bytes);
 }
 
-/* The bounce area as normal numbers of one of the two formats: written when the format changes. */
+/* Writes normal numbers to the bounce area when the format changes. */
 static void make_bounce(gpubench *b, dci_dtype dtype)
 {
         dci_rng rng;
@@ -120,7 +123,7 @@ static void make_bounce(gpubench *b, dci_dtype dtype)
         uint16_t *out = (uint16_t *)b->bounce.host;
         const size_t n = b->bounce.n_bytes / sizeof *out, pattern = n < 65536 ? n : 65536 - 7;
         dci_rng_seed(&rng, b->options->arms.seed);
-        /* A stretch of normal numbers, again and again: its length is odd, so that rows nearby differ. */
+        /* Repeats a run of normal numbers of odd length, so that nearby rows differ. */
         for (size_t i = 0; i < n; i++) {
                 const float value = i < pattern ? (float)dci_rng_normal(&rng) : 0;
                 out[i] = i >= pattern        ? out[i - pattern]
@@ -132,15 +135,12 @@ static void make_bounce(gpubench *b, dci_dtype dtype)
 dci_status gpubench_begin(gpubench *b)
 {
         const size_t n_bytes = b->options->tiny ? TINY_BYTES : BOUNCE_BYTES;
-        dci_status status = b->ops->stream_create(b->gpu, &b->stream);
-        if (status == DCI_OK)
-                status = b->ops->event_create(b->gpu, true, &b->begin);
-        if (status == DCI_OK)
-                status = b->ops->event_create(b->gpu, true, &b->end);
+        DCI_TRY(b->ops->stream_create(b->gpu, &b->stream));
+        DCI_TRY(b->ops->event_create(b->gpu, true, &b->begin));
+        DCI_TRY(b->ops->event_create(b->gpu, true, &b->end));
         b->l2_bytes = b->gpu->info.l2_bytes;
-        if (status == DCI_OK)
-                status = gpubench_take(b, STAGE_BYTES, GPUBENCH_PINNED, &b->stage);
-        return status == DCI_OK ? gpubench_take(b, n_bytes, GPUBENCH_PINNED, &b->bounce) : status;
+        DCI_TRY(gpubench_take(b, STAGE_BYTES, GPUBENCH_PINNED, &b->stage));
+        return gpubench_take(b, n_bytes, GPUBENCH_PINNED, &b->bounce);
 }
 
 void gpubench_end(gpubench *b)
@@ -158,24 +158,22 @@ dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci
 {
         size_t done = b->bounce.n_bytes < n_bytes ? b->bounce.n_bytes : n_bytes;
         make_bounce(b, dtype);
-        dci_status status = b->ops->copy(b->gpu, b->stream, device, b->bounce.host, done);
-        /* What is there is doubled: much of it crosses the bus once. */
-        while (status == DCI_OK && done < n_bytes) {
+        DCI_TRY(b->ops->copy(b->gpu, b->stream, device, b->bounce.host, done));
+        /* Doubles what was written, so that little crosses the bus. */
+        while (done < n_bytes) {
                 const size_t n = done < n_bytes - done ? done : n_bytes - done;
-                status = b->ops->copy(b->gpu, b->stream, device + done, device, n);
+                DCI_TRY(b->ops->copy(b->gpu, b->stream, device + done, device, n));
                 done += n;
         }
-        return status == DCI_OK ? b->ops->stream_wait(b->gpu, b->stream) : status;
+        return b->ops->stream_wait(b->gpu, b->stream);
 }
 
-int32_t *gpubench_order(size_t n, uint64_t seed)
+int32_t *gpubench_order(gpubench *b, size_t n, uint64_t seed)
 {
-        int32_t *order = malloc((n + 1) * sizeof *order);
+        int32_t *order = gpubench_host(b, (n + 1) * sizeof *order);
         dci_rng rng;
-        if (order == NULL) {
-                (void)dci_fail(DCI_ERR_MEMORY, "an order of %zu could not be had", n);
+        if (order == NULL)
                 return NULL;
-        }
         dci_rng_seed(&rng, seed);
         for (size_t i = 0; i < n; i++) {
                 const size_t j = dci_rng_below(&rng, i + 1);
@@ -213,89 +211,77 @@ gpubench_time gpubench_time_of(double *seconds, size_t n)
         return time;
 }
 
-/* One call of each set, recorded or at once. */
+/* Calls once for each set, recorded or at once. */
 static dci_status call_all(gpubench_call call, void *arg, size_t n_sets)
 {
-        dci_status status = DCI_OK;
-        for (size_t set = 0; set < n_sets && status == DCI_OK; set++)
-                status = call(arg, set);
-        return status;
+        for (size_t set = 0; set < n_sets; set++)
+                DCI_TRY(call(arg, set));
+        return DCI_OK;
 }
 
 static dci_status sample_graph(gpubench *b, void *graph, size_t n_sets, double *samples, size_t *out_n)
 {
-        dci_status status = b->ops->graph_launch(b->gpu, graph, b->stream);
+        DCI_TRY(b->ops->graph_launch(b->gpu, graph, b->stream));
         const double since = bench_seconds();
-        for (size_t i = 0; i < b->options->reps && status == DCI_OK; i++) {
+        for (size_t i = 0; i < b->options->reps; i++) {
                 double seconds = 0;
-                status = b->ops->event_record(b->gpu, b->begin, b->stream);
-                if (status == DCI_OK)
-                        status = b->ops->graph_launch(b->gpu, graph, b->stream);
-                if (status == DCI_OK)
-                        status = b->ops->event_record(b->gpu, b->end, b->stream);
-                if (status == DCI_OK)
-                        status = b->ops->event_wait(b->gpu, b->end);
-                if (status == DCI_OK)
-                        status = b->ops->event_elapsed(b->gpu, b->begin, b->end, &seconds);
+                DCI_TRY(b->ops->event_record(b->gpu, b->begin, b->stream));
+                DCI_TRY(b->ops->graph_launch(b->gpu, graph, b->stream));
+                DCI_TRY(b->ops->event_record(b->gpu, b->end, b->stream));
+                DCI_TRY(b->ops->event_wait(b->gpu, b->end));
+                DCI_TRY(b->ops->event_elapsed(b->gpu, b->begin, b->end, &seconds));
                 samples[(*out_n)++] = seconds / (double)n_sets;
                 if (*out_n >= MIN_SAMPLES && bench_seconds() - since > MAX_SECONDS)
                         break;
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t n_sets, gpubench_time *out)
 {
         void *graph = NULL;
         size_t n = 0;
-        double *samples = malloc((b->options->reps + 1) * sizeof *samples);
+        const size_t mark = b->n_areas;
+        double *samples = gpubench_host(b, (b->options->reps + 1) * sizeof *samples);
         if (samples == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu samples could not be had", b->options->reps);
-        /* Once outside: what a first call loads must not be recorded, and a failure has its own sentence. */
+                return DCI_ERR_MEMORY;
+        /* Runs once outside the capture: what a first call loads must not be recorded, and a failure has its own sentence. */
+        DCI_TRY(call_all(call, arg, n_sets));
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
+        DCI_TRY(b->ops->capture_begin(b->gpu, b->stream));
         dci_status status = call_all(call, arg, n_sets);
-        if (status == DCI_OK)
-                status = b->ops->stream_wait(b->gpu, b->stream);
-        if (status == DCI_OK)
-                status = b->ops->capture_begin(b->gpu, b->stream);
-        if (status == DCI_OK) {
-                status = call_all(call, arg, n_sets);
-                /* A recording that was begun is ended, also after a failure. */
-                const dci_status ended = b->ops->capture_end(b->gpu, b->stream, &graph);
-                status = status == DCI_OK ? ended : status;
-        }
+        /* Ends the capture also after a failure. */
+        const dci_status ended = b->ops->capture_end(b->gpu, b->stream, &graph);
+        status = status == DCI_OK ? ended : status;
         if (status == DCI_OK)
                 status = sample_graph(b, graph, n_sets, samples, &n);
         if (graph != NULL)
                 b->ops->graph_destroy(b->gpu, graph);
-        if (status == DCI_OK)
-                *out = gpubench_time_of(samples, n);
-        free(samples);
-        return status;
+        DCI_TRY(status);
+        *out = gpubench_time_of(samples, n);
+        gpubench_release(b, mark);
+        return DCI_OK;
 }
 
 dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, size_t most, gpubench_time *out)
 {
-        double *samples = malloc((most + 1) * sizeof *samples);
+        const size_t mark = b->n_areas;
+        double *samples = gpubench_host(b, (most + 1) * sizeof *samples);
         size_t n = 0;
         if (samples == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu samples could not be had", most);
-        dci_status status = call(arg, 0);
-        if (status == DCI_OK)
-                status = b->ops->stream_wait(b->gpu, b->stream);
+                return DCI_ERR_MEMORY;
+        DCI_TRY(call(arg, 0));
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         const double since = bench_seconds();
-        for (size_t i = 0; i < most && status == DCI_OK; i++) {
+        while (n < most && (n < MIN_SAMPLES || bench_seconds() - since <= MAX_SECONDS)) {
                 const double begin = bench_seconds();
-                status = call(arg, i % n_sets);
-                if (status == DCI_OK)
-                        status = b->ops->stream_wait(b->gpu, b->stream);
+                DCI_TRY(call(arg, n % n_sets));
+                DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
                 samples[n++] = bench_seconds() - begin;
-                if (n >= MIN_SAMPLES && bench_seconds() - since > MAX_SECONDS)
-                        break;
         }
-        if (status == DCI_OK)
-                *out = gpubench_time_of(samples, n);
-        free(samples);
-        return status;
+        *out = gpubench_time_of(samples, n);
+        gpubench_release(b, mark);
+        return DCI_OK;
 }
 
 /* --- limits ----------------------------------------------------------------------------------------------------------------- */
@@ -318,14 +304,12 @@ static dci_status measure(gpubench *b, const char *arm, unsigned char *to, unsig
 {
         copying c = {b, to, from, n_bytes};
         gpubench_time time = {0};
-        dci_status status = gpubench_on_device(b, copy_call, &c, 1, &time);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_on_device(b, copy_call, &c, 1, &time));
         *out = factor * (double)n_bytes / (1e-6 * time.median);
-        status = gpubench_row(b, "limits", arm, json_pack("{s:I}", "copied", (json_int_t)n_bytes), &time,
-                              factor * (double)n_bytes, b->limits.specified * (factor > 1));
+        DCI_TRY(gpubench_row(b, "limits", arm, json_pack("{s:I}", "copied", (json_int_t)n_bytes), &time,
+                             factor * (double)n_bytes, b->limits.specified * (factor > 1)));
         printf("%-28s %10.1f us %9.1f GB/s\n", arm, time.median, *out * 1e-9);
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_measure_limits(gpubench *b)
@@ -334,24 +318,19 @@ dci_status gpubench_measure_limits(gpubench *b)
         const size_t copied = b->options->tiny ? TINY_BYTES : COPY_BYTES;
         gpubench_area host = {0}, from = {0}, to = {0};
         b->limits.specified = b->gpu->info.memory_bytes_per_second;
-        dci_status status = gpubench_take(b, bulk, GPUBENCH_PINNED, &host);
-        if (status == DCI_OK)
-                status = gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &from);
-        if (status == DCI_OK)
-                status = gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &to);
-        if (status == DCI_OK && host.host != NULL) {
+        DCI_TRY(gpubench_take(b, bulk, GPUBENCH_PINNED, &host));
+        DCI_TRY(gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &from));
+        DCI_TRY(gpubench_take(b, copied, GPUBENCH_ON_DEVICE, &to));
+        if (host.host != NULL) {
                 memset(host.host, 0x5a, bulk);
-                status = gpubench_fill(b, from.device, copied, DCI_BF16);
+                DCI_TRY(gpubench_fill(b, from.device, copied, DCI_BF16));
         }
         printf("\nlimits, measured in this run (specified memory bandwidth: %.0f GB/s)\n", b->limits.specified * 1e-9);
-        if (status == DCI_OK)
-                status = measure(b, "copy within the device", to.device, from.device, copied, 2, &b->limits.memory);
-        if (status == DCI_OK)
-                status = measure(b, "bulk copy to the device", to.device, host.host, bulk, 1, &b->limits.to_device);
-        if (status == DCI_OK)
-                status = measure(b, "bulk copy to the host", host.host, from.device, bulk, 1, &b->limits.to_host);
+        DCI_TRY(measure(b, "copy within the device", to.device, from.device, copied, 2, &b->limits.memory));
+        DCI_TRY(measure(b, "bulk copy to the device", to.device, host.host, bulk, 1, &b->limits.to_device));
+        DCI_TRY(measure(b, "bulk copy to the host", host.host, from.device, bulk, 1, &b->limits.to_host));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 /* --- results ------------------------------------------------------------------------------------------------------------------ */

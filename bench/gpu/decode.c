@@ -3,9 +3,9 @@
 /*
  * The part decode: what the KV path of a decode step takes, preset by preset, over lengths and batches: all layers' append, plan and attend. What
  * the device plans, and full attention, is a graph of all layers that is replayed; what the host plans runs call by call. Queries walk on from
- * step to step (bench/gpu/stream.c); they and the new rows are brought to their places before each step, outside the clock.
+ * step to step (bench/gpu/stream.c); they and the new rows are uploaded before each step, outside the clock.
  */
-#include "bench/gpu/path.h"
+#include "bench/gpu/driver.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@ enum { MODEL_LAYERS = 32, WARM_STEPS = 8, PREFIX_STEPS = 16, PREFIX_WARM = 3, WA
 enum { OVERLAP_TOKENS = 16384, OVERLAP_STEPS = 192 };
 #define DEVICE_SHARE 0.9 /* of what is free, for layers that are kept whole */
 
-/* What full attention took, for ratios. */
+/* Time of full attention, for ratios. */
 typedef struct full_time {
         size_t batch, tokens;
         double us; /* of one layer */
 } full_time;
 
-/* What steps of the walk share, of each length: it is found once. */
+/* How much consecutive steps of the walk share, found once for each length. */
 typedef struct walk_shares {
         size_t tokens;
         double last, kept;
@@ -31,7 +31,8 @@ typedef struct walk_shares {
 typedef struct decoding {
         gpubench *b;
         gpubench_stream stream;
-        gpubench_path path;
+        gpubench_feed feed; /* of the stream */
+        gpubench_driver driver;
         int32_t planner;
         bool graphed;
         size_t batch, tokens, host_bytes;
@@ -66,7 +67,7 @@ static size_t number_in(const char *path, const char *before)
         return out;
 }
 
-/* What of the host's memory may be locked: some of what the system, and a container around us, still have. */
+/* Returns how much host memory may be locked: a share of what the system and its container have left. */
 static size_t host_bytes(const gpubench_options *o)
 {
         if (o->host_gib > 0)
@@ -92,7 +93,7 @@ static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t token
         const size_t per_layer = layer_bytes(d, tokens, o->forks);
         n = n < d->host_bytes / per_layer ? n : d->host_bytes / per_layer;
         if (is_full(arm)) {
-                /* Beside them lie a layer's rows as the prompt brings them. */
+                /* One layer's rows of the prompt need room, too. */
                 const size_t room = (size_t)(DEVICE_SHARE * (double)gpubench_free_bytes(d->b)),
                              rows = layer_bytes(d, tokens, true), fit = room > rows ? (room - rows) / per_layer : 0;
                 n = n < fit ? n : fit;
@@ -102,46 +103,39 @@ static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t token
 
 /* --- measuring ----------------------------------------------------------------------------------------------------------------------- */
 
-/* So many steps; their times into samples, of `wall` if there is no graph. */
+/* Runs n steps after `warm` and stores their times, by the wall clock if there is no graph. */
 static dci_status steps(decoding *d, size_t n, size_t warm, gpubench_time *out)
 {
-        gpubench_path_times times = {0};
-        dci_status status = DCI_OK;
-        for (size_t s = 0; s < warm + n && status == DCI_OK; s++) {
-                status = gpubench_path_bring(&d->path);
-                if (status == DCI_OK)
-                        status = gpubench_path_step(&d->path, &times);
+        gpubench_driver_times times = {0};
+        for (size_t s = 0; s < warm + n; s++) {
+                DCI_TRY(gpubench_driver_upload(&d->driver));
+                DCI_TRY(gpubench_driver_step(&d->driver, &times));
                 if (s >= warm)
-                        d->samples[s - warm] = d->path.graph != NULL ? times.device : times.wall;
+                        d->samples[s - warm] = d->driver.graph != NULL ? times.device : times.wall;
         }
-        if (status == DCI_OK)
-                *out = gpubench_time_of(d->samples, n);
-        return status;
+        *out = gpubench_time_of(d->samples, n);
+        return DCI_OK;
 }
 
-/* The steps that count: all of their times, and what they moved. */
+/* Measures the steps that are reported: all of their times, and the bytes moved. */
 static dci_status measure_whole(decoding *d)
 {
         const size_t n = d->b->options->steps;
         double *kinds[] = {d->samples, d->samples + n, d->samples + 2 * n, d->samples + 3 * n};
         gpubench_time ignored;
-        dci_status status = steps(d, 1, WARM_STEPS, &ignored);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_get_info(d->path.kv, &d->before);
-        for (size_t s = 0; s < n && status == DCI_OK; s++) {
-                gpubench_path_times times = {0};
-                status = gpubench_path_bring(&d->path);
-                if (status == DCI_OK)
-                        status = gpubench_path_step(&d->path, &times);
-                kinds[0][s] = d->path.graph != NULL ? times.device : times.wall;
+        DCI_TRY(steps(d, 1, WARM_STEPS, &ignored));
+        DCI_TRY(dci_gpu_kv_get_info(d->driver.kv, &d->before));
+        for (size_t s = 0; s < n; s++) {
+                gpubench_driver_times times = {0};
+                DCI_TRY(gpubench_driver_upload(&d->driver));
+                DCI_TRY(gpubench_driver_step(&d->driver, &times));
+                kinds[0][s] = d->driver.graph != NULL ? times.device : times.wall;
                 kinds[1][s] = times.wall;
                 kinds[2][s] = times.plan;
                 kinds[3][s] = times.maintain;
         }
-        if (status == DCI_OK)
-                status = dci_gpu_kv_get_info(d->path.kv, &d->after);
-        if (status == DCI_OK)
-                status = gpubench_path_look(&d->path);
+        DCI_TRY(dci_gpu_kv_get_info(d->driver.kv, &d->after));
+        DCI_TRY(gpubench_driver_check(&d->driver));
         d->mean = 0;
         for (size_t s = 0; s < n; s++)
                 d->mean += 1e6 * kinds[0][s] / (double)n;
@@ -149,11 +143,11 @@ static dci_status measure_whole(decoding *d)
         d->wall = gpubench_time_of(kinds[1], n);
         d->plan = gpubench_time_of(kinds[2], n);
         d->maintain = gpubench_time_of(kinds[3], n);
-        return status;
+        return DCI_OK;
 }
 
-/* Graphs that end before each phase, from the last one on: what is resident goes on as in earnest as long as there is a phase that says so.
- * Rows that such a graph did not fetch are taken for resident, so the sequences are of no use afterwards. */
+/* Times graphs that end before each phase, from the last one on. Rows that such a graph did not fetch count as resident, so that the
+ * sequences cannot be used afterwards. */
 static dci_status split_graph(decoding *d, size_t max_tokens, const bool *present)
 {
         double longer = d->whole.median;
@@ -167,7 +161,7 @@ static dci_status split_graph(decoding *d, size_t max_tokens, const bool *presen
                 if (!present[phase])
                         continue;
                 gpubench_tap_allow((1U << phase) - 1);
-                status = gpubench_path_capture(&d->path, max_tokens);
+                status = gpubench_driver_capture(&d->driver, max_tokens);
                 if (status == DCI_OK)
                         status = steps(d, n, PREFIX_WARM, &shorter);
                 d->phases[phase] = longer - shorter.median;
@@ -175,33 +169,30 @@ static dci_status split_graph(decoding *d, size_t max_tokens, const bool *presen
         }
         d->phases[first] = longer;
         gpubench_tap_allow(PHASES_ALL);
-        gpubench_path_forget(&d->path);
+        gpubench_driver_drop_graph(&d->driver);
         return status;
 }
 
-/* Call by call: events around each kernel; the host's choice is what its calls take. */
+/* Times phases call by call, with events around each kernel; the host's selection is the time of its calls. */
 static dci_status split_calls(decoding *d, const bool *present)
 {
         const size_t n = d->b->options->steps < PREFIX_STEPS ? d->b->options->steps : PREFIX_STEPS;
         double seconds[PHASES] = {0};
-        dci_status status = DCI_OK;
-        for (size_t s = 0; s < n && status == DCI_OK; s++) {
-                gpubench_path_times times = {0};
-                status = gpubench_path_bring(&d->path);
+        for (size_t s = 0; s < n; s++) {
+                gpubench_driver_times times = {0};
+                DCI_TRY(gpubench_driver_upload(&d->driver));
                 gpubench_tap_time();
-                if (status == DCI_OK)
-                        status = gpubench_path_step(&d->path, &times);
-                if (status == DCI_OK)
-                        status = gpubench_tap_times(d->b, seconds);
+                DCI_TRY(gpubench_driver_step(&d->driver, &times));
+                DCI_TRY(gpubench_tap_times(d->b, seconds));
         }
         for (int phase = 0; phase < PHASES; phase++)
                 if (present[phase])
                         d->phases[phase] = 1e6 * seconds[phase] / (double)n;
-        if (!is_full(&d->path.config.arm)) {
+        if (!is_full(&d->driver.config.arm)) {
                 d->phases[PHASE_SELECT] = d->plan.median;
-                d->phases[PHASE_FORM] = d->maintain.median;
+                d->phases[PHASE_ENCODE] = d->maintain.median;
         }
-        return status;
+        return DCI_OK;
 }
 
 static size_t steps_taken(const gpubench_options *o)
@@ -213,7 +204,7 @@ static size_t steps_taken(const gpubench_options *o)
 
 static double ratio_to_full(decoding *d)
 {
-        const gpubench_path_config *c = &d->path.config;
+        const gpubench_driver_config *c = &d->driver.config;
         const double us = d->whole.median / (double)c->layers;
         if (is_full(&c->arm) && d->n_full < MAX_FULL)
                 d->full[d->n_full++] = (full_time){d->batch, d->tokens, us};
@@ -225,7 +216,7 @@ static double ratio_to_full(decoding *d)
 
 static json_t *shape_of(const decoding *d, const char *codes)
 {
-        const gpubench_path_config *c = &d->path.config;
+        const gpubench_driver_config *c = &d->driver.config;
         const gpubench_options *o = d->b->options;
         const char *planner = is_full(&c->arm) ? "none" : d->planner == DCI_GPU_PLAN_DEVICE ? "device" : "host";
         json_t *shape = json_pack(
@@ -240,7 +231,7 @@ static json_t *shape_of(const decoding *d, const char *codes)
 
 static void note_memory(const decoding *d)
 {
-        const gpubench_path_config *c = &d->path.config;
+        const gpubench_driver_config *c = &d->driver.config;
         gpubench *b = d->b;
         const size_t free_now = gpubench_free_bytes(b);
         gpubench_note(b, "device_bytes", (double)d->after.device_bytes);
@@ -250,22 +241,14 @@ static void note_memory(const decoding *d)
         gpubench_note(b, "resident_bytes", (double)d->after.resident_bytes);
         gpubench_note(b, "resident_used_bytes", (double)d->after.resident_used_bytes);
         gpubench_note(b, "full_bytes", (double)c->layers * (double)layer_bytes(d, d->tokens, false));
-        gpubench_note(b, "device_taken", d->path.free_before > free_now ? (double)(d->path.free_before - free_now) : 0);
-}
-
-/* What stays in host memory is asked for and not fetched, and no hit either. */
-static double hit_rate(const decoding *d)
-{
-        const double asked = (double)(d->after.n_asked - d->before.n_asked),
-                     missed = (double)(d->after.n_missed - d->before.n_missed),
-                     stayed = (double)(d->after.n_stayed - d->before.n_stayed) / (double)d->after.unit_tokens;
-        return asked > 0 ? fmax(0, 1 - (missed + stayed) / asked) : 1;
+        gpubench_note(b, "device_taken",
+                      d->driver.free_before > free_now ? (double)(d->driver.free_before - free_now) : 0);
 }
 
 static void note_times(const decoding *d, double ratio)
 {
         gpubench *b = d->b;
-        const gpubench_path_config *c = &d->path.config;
+        const gpubench_driver_config *c = &d->driver.config;
         const double n_steps = (double)b->options->steps, asked = (double)(d->after.n_asked - d->before.n_asked);
         const double fetched = (double)(d->after.bytes_fetched - d->before.bytes_fetched) / n_steps;
         const double missed = (double)(d->after.n_missed - d->before.n_missed);
@@ -281,7 +264,7 @@ static void note_times(const decoding *d, double ratio)
                 gpubench_note(b, name, d->phases[phase]);
         }
         if (asked > 0)
-                gpubench_note(b, "hit_rate", hit_rate(d));
+                gpubench_note(b, "hit_rate", gpubench_hit_rate(&d->before, &d->after));
         if (missed > 0)
                 gpubench_note(b, "resident_rate", (double)(d->after.n_resident - d->before.n_resident) / missed);
         gpubench_note(b, "bytes_fetched_step", fetched);
@@ -302,14 +285,11 @@ static double phase_or_zero(const decoding *d, int phase)
 
 static dci_status report(decoding *d)
 {
-        const gpubench_path_config *c = &d->path.config;
+        const gpubench_driver_config *c = &d->driver.config;
         char codes[32], memory[32];
         kvbench_codes_name(&c->arm, codes, sizeof codes);
         const double ratio = ratio_to_full(d);
-        const dci_status status =
-                gpubench_row(d->b, "decode", dci_kv_preset_name(c->arm.preset), shape_of(d, codes), &d->whole, 0, 0);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_row(d->b, "decode", dci_kv_preset_name(c->arm.preset), shape_of(d, codes), &d->whole, 0, 0));
         note_memory(d);
         note_times(d, ratio);
         bench_format_bytes(memory, sizeof memory, d->after.device_bytes);
@@ -320,10 +300,10 @@ static dci_status report(decoding *d)
                : d->planner == DCI_GPU_PLAN_DEVICE ? "device"
                                                    : "HOST",
                d->batch, d->tokens, c->layers, d->whole.median, d->wall.median, ratio,
-               phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_FORM),
+               phase_or_zero(d, PHASE_APPEND) + phase_or_zero(d, PHASE_ENCODE),
                phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_SELECT), phase_or_zero(d, PHASE_RESIDENCY),
                phase_or_zero(d, PHASE_GATHER), phase_or_zero(d, PHASE_TAIL), phase_or_zero(d, PHASE_ATTEND),
-               100 * hit_rate(d), memory, d->fill_seconds);
+               100 * gpubench_hit_rate(&d->before, &d->after), memory, d->fill_seconds);
         fflush(stdout);
         return DCI_OK;
 }
@@ -332,22 +312,21 @@ static dci_status report(decoding *d)
 
 static dci_status prepare_walk(decoding *d)
 {
-        dci_status status = gpubench_stream_walk(&d->stream, d->tokens, WALK_STEPS);
+        DCI_TRY(gpubench_stream_walk(&d->stream, d->tokens, WALK_STEPS));
         for (size_t i = 0; i < d->n_shares; i++)
                 if (d->shares[i].tokens == d->tokens) {
                         d->share = d->shares[i];
-                        return status;
+                        return DCI_OK;
                 }
         d->share.tokens = d->tokens;
-        if (status == DCI_OK)
-                status = gpubench_stream_overlap(&d->stream, OVERLAP_TOKENS, d->b->options->tiny ? 8 : OVERLAP_STEPS,
-                                                 &d->share.last, &d->share.kept);
-        if (status == DCI_OK && d->n_shares < BENCH_MAX_SHARES)
+        DCI_TRY(gpubench_stream_overlap(&d->stream, OVERLAP_TOKENS, d->b->options->tiny ? 8 : OVERLAP_STEPS,
+                                        &d->share.last, &d->share.kept));
+        if (d->n_shares < BENCH_MAX_SHARES)
                 d->shares[d->n_shares++] = d->share;
-        return status;
+        return DCI_OK;
 }
 
-/* One length, with the cache that is there. */
+/* Measures one length with the open cache. */
 static dci_status measure_length(decoding *d)
 {
         const gpubench_options *o = d->b->options;
@@ -360,14 +339,14 @@ static dci_status measure_length(decoding *d)
                 (void)gpubench_tap_calls(phase);
         }
         if (status == DCI_OK)
-                status = gpubench_path_fill(&d->path, d->tokens, o->forks);
+                status = gpubench_driver_fill(&d->driver, d->tokens, o->forks);
         d->fill_seconds = bench_seconds() - begin;
         if (status == DCI_OK)
-                status = gpubench_path_bring(&d->path);
-        if (status == DCI_OK && (is_full(&d->path.config.arm) || d->planner == DCI_GPU_PLAN_DEVICE))
-                status = gpubench_path_capture(&d->path, max_tokens);
+                status = gpubench_driver_upload(&d->driver);
+        if (status == DCI_OK && (is_full(&d->driver.config.arm) || d->planner == DCI_GPU_PLAN_DEVICE))
+                status = gpubench_driver_capture(&d->driver, max_tokens);
         /* Kernels are counted in the step that was captured and the one before it, or in the first ones. */
-        const bool captured = d->graphed = d->path.graph != NULL;
+        const bool captured = d->graphed = d->driver.graph != NULL;
         for (int phase = 0; phase < PHASES && captured; phase++)
                 present[phase] = gpubench_tap_calls(phase) > 0;
         if (status == DCI_OK)
@@ -378,30 +357,31 @@ static dci_status measure_length(decoding *d)
                 status = captured ? split_graph(d, max_tokens, present) : split_calls(d, present);
         if (status == DCI_OK)
                 status = report(d);
-        gpubench_path_forget(&d->path);
-        const dci_status emptied = d->path.kv != NULL ? gpubench_path_empty(&d->path) : DCI_OK;
+        gpubench_driver_drop_graph(&d->driver);
+        const dci_status emptied = d->driver.kv != NULL ? gpubench_driver_empty(&d->driver) : DCI_OK;
         return status == DCI_OK ? emptied : status;
 }
 
-/* Lengths [first, end) in one cache: memory that is locked for one serves the next. */
+/* Measures n lengths in one cache: memory that is locked for one serves the next. */
 static dci_status measure_cache(decoding *d, const kvbench_arm *arm, const size_t *lengths, size_t n, size_t layers)
 {
         gpubench *b = d->b;
         const size_t mark = b->n_areas;
-        const gpubench_path_config config = {.arm = *arm,
-                                             .layers = layers,
-                                             .heads = b->options->heads,
-                                             .batch = d->batch,
-                                             .max_tokens = lengths[n - 1] + steps_taken(b->options),
-                                             .max_prompt = lengths[n - 1],
-                                             .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : b->options->planner,
-                                             .out_dtype = DCI_BF16};
-        dci_status status = gpubench_path_open(b, &d->stream, &config, &d->path);
+        const gpubench_driver_config config = {.arm = *arm,
+                                               .layers = layers,
+                                               .heads = b->options->heads,
+                                               .batch = d->batch,
+                                               .max_tokens = lengths[n - 1] + steps_taken(b->options),
+                                               .max_prompt = lengths[n - 1],
+                                               .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : b->options->planner,
+                                               .resident_bytes = b->options->resident_mib << 20,
+                                               .out_dtype = DCI_BF16};
+        dci_status status = gpubench_driver_open(b, &d->feed, &config, &d->driver);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
                 d->tokens = lengths[i];
                 status = measure_length(d);
         }
-        gpubench_path_close(&d->path);
+        gpubench_driver_close(&d->driver);
         gpubench_release(b, mark);
         return status;
 }
@@ -412,7 +392,7 @@ static int compare_sizes(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Says why a length is left out. */
+/* Prints why a length is left out. */
 static bool is_wanted(const decoding *d, const kvbench_arm *arm, size_t tokens)
 {
         const gpubench_options *o = d->b->options;
@@ -429,16 +409,19 @@ static bool is_wanted(const decoding *d, const kvbench_arm *arm, size_t tokens)
         return true;
 }
 
-static dci_status measure_arm(decoding *d, const kvbench_arm *arm)
+static dci_status measure_arm(void *arg, const kvbench_arm *arm, size_t variant)
 {
+        decoding *d = arg;
         bench_sizes lengths = d->b->options->lengths;
-        gpubench_path_config config = {.arm = *arm,
-                                       .heads = d->b->options->heads,
-                                       .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : d->b->options->planner,
-                                       .out_dtype = DCI_BF16};
-        dci_status status = gpubench_path_planner(d->b, &config, &d->planner);
+        gpubench_driver_config config = {.arm = *arm,
+                                         .heads = d->b->options->heads,
+                                         .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : d->b->options->planner,
+                                         .resident_bytes = d->b->options->resident_mib << 20,
+                                         .out_dtype = DCI_BF16};
+        d->batch = d->b->options->batches.values[variant];
+        DCI_TRY(gpubench_driver_planner(d->b, &d->feed, &config, &d->planner));
         qsort(lengths.values, lengths.n, sizeof *lengths.values, compare_sizes);
-        for (size_t i = 0, end; i < lengths.n && status == DCI_OK; i = end) {
+        for (size_t i = 0, end; i < lengths.n; i = end) {
                 end = i + 1;
                 if (!is_wanted(d, arm, lengths.values[i]))
                         continue;
@@ -446,9 +429,9 @@ static dci_status measure_arm(decoding *d, const kvbench_arm *arm)
                 while (end < lengths.n && max_layers(d, arm, lengths.values[end]) == layers &&
                        is_wanted(d, arm, lengths.values[end]))
                         end++;
-                status = measure_cache(d, arm, lengths.values + i, end - i, layers);
+                DCI_TRY(measure_cache(d, arm, lengths.values + i, end - i, layers));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status open_decoding(decoding *d)
@@ -458,15 +441,12 @@ static dci_status open_decoding(decoding *d)
         for (size_t i = 0; i < o->lengths.n; i++)
                 longest = o->lengths.values[i] > longest ? o->lengths.values[i] : longest;
         d->host_bytes = host_bytes(o);
-        d->samples = calloc(4 * (o->steps + PREFIX_STEPS), sizeof *d->samples);
-        dci_status status = d->samples != NULL ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "samples could not be had");
-        if (status == DCI_OK)
-                status = dci_gpu_kv_info_init(&d->before, sizeof d->before);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_info_init(&d->after, sizeof d->after);
-        if (status == DCI_OK)
-                status = gpubench_stream_open(d->b->context, o->heads, GPUBENCH_GROUP, longest + 1, o->arms.seed,
-                                              &d->stream);
+        d->samples = gpubench_host(d->b, 4 * (o->steps + PREFIX_STEPS) * sizeof *d->samples);
+        if (d->samples == NULL)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(dci_gpu_kv_info_init(&d->before, sizeof d->before));
+        DCI_TRY(dci_gpu_kv_info_init(&d->after, sizeof d->after));
+        DCI_TRY(gpubench_stream_open(d->b->context, o->heads, GPUBENCH_GROUP, longest + 1, o->arms.seed, &d->stream));
         char memory[32];
         bench_format_bytes(memory, sizeof memory, d->host_bytes);
         printf("\ndecode: %zu kv heads of %d query heads, d %d, bf16, budget %zu in all, up to %zu layers (locked host "
@@ -474,44 +454,24 @@ static dci_status open_decoding(decoding *d)
                "from reserve to the end\n"
                "%-14s %-6s %5s %8s %6s %10s %10s %6s %8s %8s %8s %8s %8s %8s %7s %10s %8s\n",
                o->heads, GPUBENCH_GROUP, GPUBENCH_DIM, o->budgets.values[0], o->decode_layers, memory, "preset",
-               "plans", "batch", "tokens", "layers", "us", "wall", "/ full", "append", "choose", "resid.", "gather",
+               "plans", "batch", "tokens", "layers", "us", "wall", "/ full", "append", "select", "resid.", "gather",
                "tail", "attend", "hits", "device", "filled");
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_decode(gpubench *b)
 {
-        const gpubench_options *o = b->options;
         decoding d = {.b = b};
-        char failure[1024] = "";
-        kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
-        if (arms == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "arms could not be had");
-        dci_status status = open_decoding(&d), failed = DCI_OK;
-        const size_t n_arms = kvbench_arms(&o->arms, arms);
+        dci_status status = open_decoding(&d);
+        d.feed = gpubench_stream_feed(&d.stream);
         gpubench_tap_open(b);
-        /* A preset that fails does not keep the others from running. */
-        for (size_t i = 0; i < n_arms && status == DCI_OK; i++)
-                for (size_t j = 0; j < o->batches.n; j++) {
-                        d.batch = o->batches.values[j];
-                        if (!o->presets_given && !gpubench_is_decoded(arms[i].preset))
-                                continue;
-                        const dci_status ran = measure_arm(&d, &arms[i]);
-                        if (ran == DCI_OK)
-                                continue;
-                        printf("%-14s failed: %s\n", dci_kv_preset_name(arms[i].preset), dci_last_error());
-                        if (failed == DCI_OK)
-                                snprintf(failure, sizeof failure, "%s: %s", dci_kv_preset_name(arms[i].preset),
-                                         dci_last_error());
-                        failed = failed == DCI_OK ? ran : failed;
-                }
+        if (status == DCI_OK)
+                status = gpubench_each_arm(b, gpubench_is_decoded, b->options->batches.n, measure_arm, &d);
         gpubench_tap_close(b);
         for (size_t i = 0; i < d.n_shares; i++)
                 printf("walk over %zu tokens: of a step's 176 best tokens by exact keys, %.0f %% are among the step's "
                        "before, %.0f %% among the 512 that were so last\n",
                        d.shares[i].tokens, 100 * d.shares[i].last, 100 * d.shares[i].kept);
         gpubench_stream_close(&d.stream);
-        free(d.samples);
-        free(arms);
-        return failed == DCI_OK ? status : dci_fail(failed, "%s", failure);
+        return status;
 }

@@ -44,15 +44,15 @@ static double rows_bytes(const dense_shape *s)
         return (double)s->n_sequences * (double)s->n_tokens * HEADS * (double)s->dim * 4;
 }
 
-static int32_t *order_of(const dense_shape *s, size_t n_blocks)
+static int32_t *order_of(dense *d, const dense_shape *s, size_t n_blocks)
 {
-        int32_t *order = gpubench_order(n_blocks, 1);
+        int32_t *order = gpubench_order(d->b, n_blocks, 1);
         for (size_t i = 0; order != NULL && !s->shuffled && i < n_blocks; i++)
                 order[i] = (int32_t)i;
         return order;
 }
 
-/* Cuts layers out of the arena. *out_pieces: addresses of all layers' pieces, n_pieces for each; free() them. */
+/* Cuts layers out of the arena. *out_pieces: addresses of all layers' pieces, n_pieces for each. */
 static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args *args, void ***out_pieces,
                              size_t *out_n_pieces, size_t *out_piece_bytes)
 {
@@ -68,21 +68,18 @@ static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args
         if (d->n_layers == 0)
                 return dci_fail(DCI_ERR_LIMIT, "a layer of %zu bytes does not fit in the %zu bytes of --device-gib",
                                 n_pieces * piece_bytes, d->arena.n_bytes);
-        void **pieces = malloc(d->n_layers * n_pieces * sizeof *pieces), *device = NULL;
-        int32_t *order = order_of(s, n_blocks);
+        void **pieces = gpubench_host(d->b, d->n_layers * n_pieces * sizeof *pieces), *device = NULL;
+        int32_t *order = order_of(d, s, n_blocks);
         *out_pieces = pieces;
         *out_n_pieces = n_pieces;
         *out_piece_bytes = piece_bytes;
-        if (pieces == NULL || order == NULL) {
-                free(order);
-                return dci_fail(DCI_ERR_MEMORY, "tables of %zu pieces could not be had", d->n_layers * n_pieces);
-        }
+        if (pieces == NULL || order == NULL)
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < d->n_layers * n_pieces; i++)
                 pieces[i] = d->arena.device + i * piece_bytes;
-        dci_status status = gpubench_put(d->b, order, n_blocks * sizeof *order, &device);
+        DCI_TRY(gpubench_put(d->b, order, n_blocks * sizeof *order, &device));
         args->tables = (dci_gpu_tables){.blocks = device, .stride = blocks_each};
-        if (status == DCI_OK)
-                status = gpubench_put(d->b, pieces, d->n_layers * n_pieces * sizeof *pieces, &device);
+        DCI_TRY(gpubench_put(d->b, pieces, d->n_layers * n_pieces * sizeof *pieces, &device));
         args->pool = (dci_gpu_pool){.pieces = device,
                                     .block_bytes = block_bytes,
                                     .head_bytes = (uint32_t)(block_bytes / HEADS),
@@ -91,8 +88,7 @@ static dci_status cut_layers(dense *d, const dense_shape *s, dci_gpu_attend_args
                                     .value_bytes = (uint32_t)s->dim * 2,
                                     .block_shift = (int32_t)shift,
                                     .page_shift = (int32_t)s->page_shift};
-        free(order);
-        return status;
+        return DCI_OK;
 }
 
 /* The arguments of all layers; with `checked`, the first one is held against the reference and nothing is left. */
@@ -101,17 +97,15 @@ static dci_status prepare(dense *d, const dense_shape *s, const gpubench_heads *
         dci_gpu_attend_args args;
         void **pieces = NULL;
         size_t n_pieces = 0, piece_bytes = 0;
-        dci_status status = gpubench_attend_args(d->b, heads, s->n_tokens, &args);
-        if (status == DCI_OK)
-                status = cut_layers(d, s, &args, &pieces, &n_pieces, &piece_bytes);
-        if (status == DCI_OK && checked)
-                status = gpubench_attend_check(d->b, heads, &args, pieces, n_pieces, piece_bytes);
-        free(pieces);
-        if (status != DCI_OK || checked)
-                return status;
-        d->layers = malloc(d->n_layers * sizeof *d->layers);
+        DCI_TRY(gpubench_attend_args(d->b, heads, s->n_tokens, &args));
+        DCI_TRY(cut_layers(d, s, &args, &pieces, &n_pieces, &piece_bytes));
+        if (checked)
+                DCI_TRY(gpubench_attend_check(d->b, heads, &args, pieces, n_pieces, piece_bytes));
+        if (checked)
+                return DCI_OK;
+        d->layers = gpubench_host(d->b, d->n_layers * sizeof *d->layers);
         if (d->layers == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "arguments of %zu layers could not be had", d->n_layers);
+                return DCI_ERR_MEMORY;
         for (size_t l = 0; l < d->n_layers; l++) {
                 d->layers[l] = args;
                 d->layers[l].pool.pieces = args.pool.pieces + l * n_pieces;
@@ -144,32 +138,25 @@ static dci_status measure(dense *d, const dense_shape *s, const char *arm)
         const gpubench_heads heads = heads_of(s);
         const double bytes = rows_bytes(s);
         gpubench_time time = {0};
-        dci_status status = check(d, s);
-        if (status == DCI_OK)
-                status = prepare(d, s, &heads, false);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, attend, d, d->n_layers, &time);
-        if (status == DCI_OK)
-                status = gpubench_attend_look(b, &heads, &d->layers[0]);
-        if (status == DCI_OK) {
-                json_t *shape = json_pack("{s:I, s:I, s:i, s:I, s:I, s:s, s:I, s:I, s:i, s:s}", "batch",
-                                          (json_int_t)s->n_sequences, "tokens", (json_int_t)s->n_tokens, "heads", HEADS,
-                                          "group", (json_int_t)s->group, "dim", (json_int_t)s->dim, "dtype",
-                                          type_name(s->dtype), "page", (json_int_t)1 << s->page_shift, "layers",
-                                          (json_int_t)d->n_layers, "splits", (int)d->layers[0].n_splits, "order",
-                                          s->shuffled ? "shuffled" : "in turn");
-                const double rate = bytes / (1e-6 * time.median);
-                status = gpubench_row(b, "dense", arm, shape, &time, bytes, b->limits.specified);
-                gpubench_note(b, "share_of_copy", rate / b->limits.memory);
-                printf("%5zu %7zu %4zu %5zu %-5s %4d %6zu %6d %9.1f %9.1f %9.1f %7.3f %6.0f%% %7.0f%%\n",
-                       s->n_sequences, s->n_tokens, s->dim, s->group, type_name(s->dtype), 1 << s->page_shift,
-                       d->n_layers, (int)d->layers[0].n_splits, time.median, time.p10, time.p90, rate * 1e-12,
-                       b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0.0, 100 * rate / b->limits.memory);
-        }
-        free(d->layers);
+        DCI_TRY(check(d, s));
+        DCI_TRY(prepare(d, s, &heads, false));
+        DCI_TRY(gpubench_on_device(b, attend, d, d->n_layers, &time));
+        DCI_TRY(gpubench_attend_finite(b, &heads, &d->layers[0]));
+        json_t *shape = json_pack(
+                "{s:I, s:I, s:i, s:I, s:I, s:s, s:I, s:I, s:i, s:s}", "batch", (json_int_t)s->n_sequences, "tokens",
+                (json_int_t)s->n_tokens, "heads", HEADS, "group", (json_int_t)s->group, "dim", (json_int_t)s->dim,
+                "dtype", type_name(s->dtype), "page", (json_int_t)1 << s->page_shift, "layers", (json_int_t)d->n_layers,
+                "splits", (int)d->layers[0].n_splits, "order", s->shuffled ? "shuffled" : "in turn");
+        const double rate = bytes / (1e-6 * time.median);
+        DCI_TRY(gpubench_row(b, "dense", arm, shape, &time, bytes, b->limits.specified));
+        gpubench_note(b, "share_of_copy", rate / b->limits.memory);
+        printf("%5zu %7zu %4zu %5zu %-5s %4d %6zu %6d %9.1f %9.1f %9.1f %7.3f %6.0f%% %7.0f%%\n", s->n_sequences,
+               s->n_tokens, s->dim, s->group, type_name(s->dtype), 1 << s->page_shift, d->n_layers,
+               (int)d->layers[0].n_splits, time.median, time.p10, time.p90, rate * 1e-12,
+               b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0.0, 100 * rate / b->limits.memory);
         d->layers = NULL;
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 /* As much of the device as is asked for and free, but no more than the largest of these shapes has use for. */
@@ -179,8 +166,8 @@ static dci_status take_arena(dense *d)
         const size_t most = b->options->device_gib << 30;
         size_t n_bytes = gpubench_free_bytes(b) / 10 * 9;
         n_bytes = b->options->tiny ? (size_t)8 << 20 : n_bytes > most ? most : n_bytes;
-        const dci_status status = gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, &d->arena);
-        return status == DCI_OK ? gpubench_fill(b, d->arena.device, n_bytes, DCI_BF16) : status;
+        DCI_TRY(gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, &d->arena));
+        return gpubench_fill(b, d->arena.device, n_bytes, DCI_BF16);
 }
 
 static void print_head(const char *what)
@@ -209,27 +196,25 @@ dci_status gpubench_dense(gpubench *b)
         static const dense_shape tiny[] = {{1, 100, 128, 4, 4, DCI_BF16, false}, {2, 70, 64, 7, 3, DCI_F16, true}};
         const size_t mark = b->n_areas;
         dense d = {.b = b};
-        dci_status status = take_arena(&d);
+        DCI_TRY(take_arena(&d));
         print_head(b->options->tiny ? "small shapes" : "a model of 32 query heads on 8 kv heads, pages in turn");
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !b->options->tiny && status == DCI_OK; i++)
-                status = measure(&d, &shapes[i], "attend");
-        if (!b->options->tiny && status == DCI_OK)
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes && !b->options->tiny; i++)
+                DCI_TRY(measure(&d, &shapes[i], "attend"));
+        if (!b->options->tiny)
                 print_head("the same, pages shuffled");
-        for (size_t i = 0; i < sizeof shuffled / sizeof *shuffled && !b->options->tiny && status == DCI_OK; i++)
-                status = measure(&d, &shuffled[i], "attend, shuffled");
-        if (!b->options->tiny && status == DCI_OK)
+        for (size_t i = 0; i < sizeof shuffled / sizeof *shuffled && !b->options->tiny; i++)
+                DCI_TRY(measure(&d, &shuffled[i], "attend, shuffled"));
+        if (!b->options->tiny)
                 print_head("other shapes, 8 kv heads, pages in turn");
-        for (size_t i = 0; i < sizeof others / sizeof *others && !b->options->tiny && status == DCI_OK; i++) {
+        for (size_t i = 0; i < sizeof others / sizeof *others && !b->options->tiny; i++) {
                 if (others[i].dtype != others[i > 0 ? i - 1 : 0].dtype)
-                        status = gpubench_fill(b, d.arena.device, d.arena.n_bytes, others[i].dtype);
-                if (status == DCI_OK)
-                        status = measure(&d, &others[i], "attend, other shapes");
+                        DCI_TRY(gpubench_fill(b, d.arena.device, d.arena.n_bytes, others[i].dtype));
+                DCI_TRY(measure(&d, &others[i], "attend, other shapes"));
         }
-        for (size_t i = 0; i < sizeof tiny / sizeof *tiny && b->options->tiny && status == DCI_OK; i++) {
-                status = gpubench_fill(b, d.arena.device, d.arena.n_bytes, tiny[i].dtype);
-                if (status == DCI_OK)
-                        status = measure(&d, &tiny[i], tiny[i].shuffled ? "attend, shuffled" : "attend");
+        for (size_t i = 0; i < sizeof tiny / sizeof *tiny && b->options->tiny; i++) {
+                DCI_TRY(gpubench_fill(b, d.arena.device, d.arena.n_bytes, tiny[i].dtype));
+                DCI_TRY(measure(&d, &tiny[i], tiny[i].shuffled ? "attend, shuffled" : "attend"));
         }
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The part gather: rows and pages of a pool in host memory, fetched into lanes on the device by a kernel that reads them in place, and in the
- * ways that papers have. What is fetched is drawn anew for each set. The pool is cut in two ways:
+ * ways that papers have. What is fetched is drawn again for each set. The pool is cut in two ways:
  *  - as a dci_kv has it: each piece holds a slice of every layer, 8 MiB with 32 layers; layers take turns, and a fetch is of one layer;
  *  - as one layer that fills all of it: what a fetch loses when the device must translate addresses from everywhere.
  */
@@ -66,15 +66,14 @@ static dci_status take_pool(gathering *g)
         gpubench *b = g->b;
         const size_t wanted = b->options->tiny ? 2 * TINY_PIECE : b->options->pool_gib << 30;
         g->piece_bytes = b->options->tiny ? TINY_PIECE : b->options->piece_mib << 20;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < wanted / g->piece_bytes && i < MAX_PIECES && status == DCI_OK; i++, g->n_pieces++)
-                status = gpubench_take(b, g->piece_bytes, GPUBENCH_PINNED, &g->pieces[i]);
+        for (size_t i = 0; i < wanted / g->piece_bytes && i < MAX_PIECES; i++, g->n_pieces++)
+                DCI_TRY(gpubench_take(b, g->piece_bytes, GPUBENCH_PINNED, &g->pieces[i]));
         const dci_region region = {.context = b->context,
                                    .n_tasks = g->n_pieces,
                                    .n_workers = dci_workers_for(b->context, g->n_pieces, SIZE_MAX),
                                    .fn = write_piece,
                                    .arg = g};
-        return status == DCI_OK ? dci_parallel(&region) : status;
+        return dci_parallel(&region);
 }
 
 /* What a piece has of one layer. */
@@ -95,13 +94,10 @@ static dci_status shape_pool(gathering *g, size_t dim, size_t n_layers)
         g->n_tokens = g->n_blocks << PAGE_SHIFT;
         for (size_t i = 0; i < g->n_pieces; i++)
                 pieces[i] = g->pieces[i].device;
-        free(g->order);
-        g->order = gpubench_order(g->n_blocks, dim);
-        dci_status status =
-                g->order != NULL ? gpubench_put(g->b, pieces, g->n_pieces * sizeof *pieces, &device) : DCI_ERR_MEMORY;
+        g->order = gpubench_order(g->b, g->n_blocks, dim);
+        DCI_TRY(g->order != NULL ? gpubench_put(g->b, pieces, g->n_pieces * sizeof *pieces, &device) : DCI_ERR_MEMORY);
         g->pool.pieces = device;
-        if (status == DCI_OK)
-                status = gpubench_put(g->b, g->order, g->n_blocks * sizeof *g->order, &device);
+        DCI_TRY(gpubench_put(g->b, g->order, g->n_blocks * sizeof *g->order, &device));
         g->tables.blocks = device;
         g->tables.stride = g->n_blocks;
         g->pool.block_bytes = block_bytes(g);
@@ -112,10 +108,10 @@ static dci_status shape_pool(gathering *g, size_t dim, size_t n_layers)
         g->pool.block_shift = 0;
         while (block_bytes(g) << g->pool.block_shift < slice_bytes(g))
                 g->pool.block_shift++;
-        return status;
+        return DCI_OK;
 }
 
-/* Where the key of unit i lies in host memory, counted through all sets; its value lies value_at behind, less the way the key has from its
+/* Where the key of unit i lies in host memory, counted through all sets; its value is value_at after it, less the way the key has from its
  * page's begin. Sets take the layers in turn. */
 static const unsigned char *key_at(const gathering *g, size_t i)
 {
@@ -168,12 +164,12 @@ static void draw_items(gathering *g, uint64_t seed)
 static dci_status take_lists(gathering *g)
 {
         const size_t n = g->n_sets * g->n_units;
-        g->items = calloc(n, sizeof *g->items);
-        g->to = calloc(2 * n, sizeof *g->to);
-        g->from = calloc(2 * n, sizeof *g->from);
-        g->sizes = calloc(2 * n, sizeof *g->sizes);
+        g->items = gpubench_host(g->b, n * sizeof *g->items);
+        g->to = gpubench_host(g->b, 2 * n * sizeof *g->to);
+        g->from = gpubench_host(g->b, 2 * n * sizeof *g->from);
+        g->sizes = gpubench_host(g->b, 2 * n * sizeof *g->sizes);
         if (g->items == NULL || g->to == NULL || g->from == NULL || g->sizes == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu items could not be had", n);
+                return DCI_ERR_MEMORY;
         return DCI_OK;
 }
 
@@ -195,28 +191,20 @@ static dci_status take_shape(gathering *g)
         for (size_t h = 0; h < HEADS; h++)
                 counts[h] = (int32_t)g->per_list;
         draw_items(g, g->n_units + g->dim);
-        dci_status status = gpubench_put(b, g->items, n_items * sizeof *g->items, &device);
+        DCI_TRY(gpubench_put(b, g->items, n_items * sizeof *g->items, &device));
         g->device_items = device;
-        if (status == DCI_OK)
-                status = gpubench_put(b, counts, sizeof counts, &device);
+        DCI_TRY(gpubench_put(b, counts, sizeof counts, &device));
         g->n_items = device;
-        if (status == DCI_OK)
-                status = gpubench_put(b, &zero, sizeof zero, &device);
+        DCI_TRY(gpubench_put(b, &zero, sizeof zero, &device));
         g->rows = device;
-        if (status == DCI_OK)
-                status = gpubench_take(b, lane_bytes, GPUBENCH_ON_DEVICE, &keys);
-        if (status == DCI_OK)
-                status = gpubench_take(b, lane_bytes, GPUBENCH_ON_DEVICE, &values);
-        if (status == DCI_OK)
-                status = gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &g->flat);
-        if (status == DCI_OK)
-                status = gpubench_take(b, bytes, GPUBENCH_PINNED, &g->staging);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(b, lane_bytes, GPUBENCH_ON_DEVICE, &keys));
+        DCI_TRY(gpubench_take(b, lane_bytes, GPUBENCH_ON_DEVICE, &values));
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_ON_DEVICE, &g->flat));
+        DCI_TRY(gpubench_take(b, bytes, GPUBENCH_PINNED, &g->staging));
         g->lanes.keys = keys.device;
         g->lanes.values = values.device;
-        status = b->ops->fill(b->gpu, b->stream, keys.device, 0xff, lane_bytes);
-        return status == DCI_OK ? b->ops->fill(b->gpu, b->stream, values.device, 0xff, lane_bytes) : status;
+        DCI_TRY(b->ops->fill(b->gpu, b->stream, keys.device, 0xff, lane_bytes));
+        return b->ops->fill(b->gpu, b->stream, values.device, 0xff, lane_bytes);
 }
 
 /* --- ways --------------------------------------------------------------------------------------------------------------------- */
@@ -240,7 +228,7 @@ static dci_status by_kernel(void *arg, size_t set)
         return g->b->ops->gather(g->b->gpu, g->b->stream, &args);
 }
 
-/* As many bytes that lie side by side. */
+/* As many contiguous bytes. */
 static dci_status by_one_copy(void *arg, size_t set)
 {
         const gathering *g = arg;
@@ -254,7 +242,7 @@ static size_t copies_of_set(const gathering *g)
         return g->unit_shift > 0 ? g->n_units : 2 * g->n_units;
 }
 
-/* All sets' copies, before any is timed. Pages as they lie, one copy each, into a buffer in their order; rows as a key and a value into
+/* All sets' copies, before any is timed. Whole pages, one copy each, into a buffer in their order; rows as a key and a value into
  * their slots. */
 static void list_copies(gathering *g)
 {
@@ -286,10 +274,9 @@ static dci_status by_copies(void *arg, size_t set)
 {
         const gathering *g = arg;
         const size_t n = copies_of_set(g), at = set * n;
-        dci_status status = DCI_OK;
-        for (size_t i = at; i < at + n && status == DCI_OK; i++)
-                status = g->b->ops->copy(g->b->gpu, g->b->stream, g->to[i], g->from[i], g->sizes[i]);
-        return status;
+        for (size_t i = at; i < at + n; i++)
+                DCI_TRY(g->b->ops->copy(g->b->gpu, g->b->stream, g->to[i], g->from[i], g->sizes[i]));
+        return DCI_OK;
 }
 
 enum { UNITS_OF_A_TASK = 32 };
@@ -323,10 +310,8 @@ static dci_status by_staging(void *arg, size_t set)
                                    .n_workers = dci_workers_for(g->b->context, n_tasks, SIZE_MAX),
                                    .fn = collect,
                                    .arg = &c};
-        const dci_status status = dci_parallel(&region);
-        return status == DCI_OK ? g->b->ops->copy(g->b->gpu, g->b->stream, g->flat.device, g->staging.host,
-                                                  g->n_units * unit_bytes(g))
-                                : status;
+        DCI_TRY(dci_parallel(&region));
+        return g->b->ops->copy(g->b->gpu, g->b->stream, g->flat.device, g->staging.host, g->n_units * unit_bytes(g));
 }
 
 /* --- figures ------------------------------------------------------------------------------------------------------------------ */
@@ -335,25 +320,22 @@ static dci_status by_staging(void *arg, size_t set)
 static dci_status check(gathering *g, size_t set)
 {
         const size_t lane_bytes = HEADS * (size_t)g->lanes.n_slots * g->dim * 2, run = unit_bytes(g) / 2;
-        unsigned char *keys = calloc(2, lane_bytes);
+        unsigned char *keys = gpubench_host(g->b, 2 * lane_bytes);
         if (keys == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "a copy of %zu bytes of lanes could not be had", 2 * lane_bytes);
+                return DCI_ERR_MEMORY;
         const unsigned char *values = keys + lane_bytes;
-        dci_status status = by_kernel(g, set);
-        if (status == DCI_OK)
-                status = gpubench_download(g->b, keys, g->lanes.keys, lane_bytes);
-        if (status == DCI_OK)
-                status = gpubench_download(g->b, keys + lane_bytes, g->lanes.values, lane_bytes);
-        for (size_t i = 0; i < g->n_units && status == DCI_OK; i++) {
+        DCI_TRY(by_kernel(g, set));
+        DCI_TRY(gpubench_download(g->b, keys, g->lanes.keys, lane_bytes));
+        DCI_TRY(gpubench_download(g->b, keys + lane_bytes, g->lanes.values, lane_bytes));
+        for (size_t i = 0; i < g->n_units; i++) {
                 const dci_gpu_item item = g->items[set * g->n_units + i];
                 const unsigned char *key = key_at(g, set * g->n_units + i);
                 const size_t at = (i / g->per_list * (size_t)g->lanes.n_slots + (size_t)item.slot) * g->dim * 2;
                 if (memcmp(keys + at, key, run) != 0 || memcmp(values + at, key + g->pool.value_at, run) != 0)
-                        status = dci_fail(BENCH_ERR_RUN, "gather: position %d of head %zu is not what lies in slot %d",
-                                          (int)item.position, i / g->per_list, (int)item.slot);
+                        return dci_fail(BENCH_ERR_RUN, "gather: position %d of head %zu is not what lies in slot %d",
+                                        (int)item.position, i / g->per_list, (int)item.slot);
         }
-        free(keys);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status report(gathering *g, const char *arm, const gpubench_time *time, double copy_us, bool by_host)
@@ -389,17 +371,15 @@ static dci_status measure_ways(gathering *g)
         /* What translation of addresses costs shows in the kernel. */
         const size_t n_ways = g->n_layers > 1 ? sizeof ways / sizeof *ways : 2;
         double copy_us = 0;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n_ways && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n_ways; i++) {
                 gpubench_time time = {0};
                 const bool by_host = ways[i].samples > 0;
-                status = by_host ? gpubench_on_host(g->b, ways[i].call, g, g->n_sets, ways[i].samples, &time)
-                                 : gpubench_on_device(g->b, ways[i].call, g, g->n_sets, &time);
+                DCI_TRY(by_host ? gpubench_on_host(g->b, ways[i].call, g, g->n_sets, ways[i].samples, &time)
+                                : gpubench_on_device(g->b, ways[i].call, g, g->n_sets, &time));
                 copy_us = i == 0 ? time.median : copy_us;
-                if (status == DCI_OK)
-                        status = report(g, ways[i].name, &time, copy_us, by_host);
+                DCI_TRY(report(g, ways[i].name, &time, copy_us, by_host));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
@@ -411,24 +391,16 @@ static dci_status measure_shape(gathering *g, size_t n_units, size_t unit_shift)
         g->per_list = n_units / HEADS;
         g->n_sets = SETS_BYTES / (n_units * unit_bytes(g));
         g->n_sets = b->options->tiny ? 2 : g->n_sets < 32 ? 32 : g->n_sets > 64 ? 64 : g->n_sets;
-        dci_status status = g->n_tokens >> unit_shift >= g->per_list
-                                    ? take_lists(g)
-                                    : dci_fail(DCI_ERR_LIMIT, "a layer of %zu tokens has too few for lists of %zu",
-                                               g->n_tokens, g->per_list);
-        if (status == DCI_OK)
-                status = take_shape(g);
-        if (status == DCI_OK) {
-                list_copies(g);
-                status = check(g, g->n_sets - 1);
-        }
-        if (status == DCI_OK)
-                status = measure_ways(g);
+        DCI_TRY(g->n_tokens >> unit_shift >= g->per_list
+                        ? take_lists(g)
+                        : dci_fail(DCI_ERR_LIMIT, "a layer of %zu tokens has too few for lists of %zu", g->n_tokens,
+                                   g->per_list));
+        DCI_TRY(take_shape(g));
+        list_copies(g);
+        DCI_TRY(check(g, g->n_sets - 1));
+        DCI_TRY(measure_ways(g));
         gpubench_release(b, mark);
-        free(g->items);
-        free(g->to);
-        free(g->from);
-        free(g->sizes);
-        return status;
+        return DCI_OK;
 }
 
 typedef struct gather_shape {
@@ -438,17 +410,15 @@ typedef struct gather_shape {
 static dci_status measure_shapes(gathering *g, const gather_shape *shapes, size_t n_shapes, size_t n_layers)
 {
         gpubench *b = g->b;
-        dci_status status = DCI_OK;
         printf("%-16s %-16s %9s %9s %9s %8s %8s %10s\n", "fetched", "way", "median", "p10", "p90", "GB/s", "of bulk",
                "of copy");
-        for (size_t i = 0; i < n_shapes && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n_shapes; i++) {
                 const size_t mark = b->n_areas;
-                status = shape_pool(g, shapes[i].dim, n_layers);
-                if (status == DCI_OK)
-                        status = measure_shape(g, shapes[i].n_units, shapes[i].unit_shift);
+                DCI_TRY(shape_pool(g, shapes[i].dim, n_layers));
+                DCI_TRY(measure_shape(g, shapes[i].n_units, shapes[i].unit_shift));
                 gpubench_release(b, mark);
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_gather(gpubench *b)
@@ -462,24 +432,20 @@ dci_status gpubench_gather(gpubench *b)
         static const gather_shape tiny[] = {{128, 64, 0}, {128, 16, PAGE_SHIFT}, {64, 64, 0}};
         const size_t mark = b->n_areas, n_layers = b->options->tiny ? TINY_LAYERS : LAYERS;
         gathering g = {.b = b};
-        dci_status status = take_pool(&g);
-        if (status == DCI_OK)
-                printf("\ngather: rows and pages of one layer of %zu, that lie as in a dci_kv; us of one call\n",
-                       n_layers);
-        if (status == DCI_OK && b->options->tiny)
-                status = measure_shapes(&g, tiny, sizeof tiny / sizeof *tiny, n_layers);
-        else if (status == DCI_OK)
-                status = measure_shapes(&g, layered, sizeof layered / sizeof *layered, n_layers);
-        if (status == DCI_OK)
-                printf("\ngather, what translation of addresses costs: scattered over all %zu MiB of locked host "
-                       "memory; us "
-                       "of one call\n",
-                       g.n_pieces * g.piece_bytes >> 20);
-        if (status == DCI_OK && b->options->tiny)
-                status = measure_shapes(&g, tiny, 2, 1);
-        else if (status == DCI_OK)
-                status = measure_shapes(&g, scattered, sizeof scattered / sizeof *scattered, 1);
+        DCI_TRY(take_pool(&g));
+        printf("\ngather: rows and pages of one layer of %zu, that lie as in a dci_kv; us of one call\n", n_layers);
+        if (b->options->tiny)
+                DCI_TRY(measure_shapes(&g, tiny, sizeof tiny / sizeof *tiny, n_layers));
+        else
+                DCI_TRY(measure_shapes(&g, layered, sizeof layered / sizeof *layered, n_layers));
+        printf("\ngather, what translation of addresses costs: scattered over all %zu MiB of locked host "
+               "memory; us "
+               "of one call\n",
+               g.n_pieces * g.piece_bytes >> 20);
+        if (b->options->tiny)
+                DCI_TRY(measure_shapes(&g, tiny, 2, 1));
+        else
+                DCI_TRY(measure_shapes(&g, scattered, sizeof scattered / sizeof *scattered, 1));
         gpubench_release(b, mark);
-        free(g.order);
-        return status;
+        return DCI_OK;
 }

@@ -16,8 +16,8 @@ static const struct {
              {GPUBENCH_STEP, "step", gpubench_step},
              {GPUBENCH_ERROR, "error", gpubench_error},
              {GPUBENCH_SCORE, "score", gpubench_score},
-             {GPUBENCH_SELECT, "choose", gpubench_choose},
-             {GPUBENCH_FORM, "form", gpubench_form},
+             {GPUBENCH_SELECT, "select", gpubench_select},
+             {GPUBENCH_ENCODE, "encode", gpubench_encode},
              {GPUBENCH_TAIL, "tail", gpubench_tail},
              {GPUBENCH_KMEANS, "kmeans", gpubench_kmeans},
              {GPUBENCH_DECODE, "decode", gpubench_decode},
@@ -51,7 +51,7 @@ static void print_device(const gpubench *b)
                b->options->tiny ? "; TINY SIZES: the figures mean nothing" : "");
 }
 
-/* All parts, also when one fails: a device's time is dear. Afterwards the first failure counts. */
+/* Runs all parts, also when one fails, since a device's time is dear, and returns the first failure. */
 static dci_status run_parts(gpubench *b)
 {
         char failure[1024] = "";

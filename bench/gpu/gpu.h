@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The subcommand gpu: what each kernel on a device takes, beside the limits of the bus and of the memory, measured in the same run. */
+/* The subcommand gpu: the time of each kernel on a device, and the limits of the bus and of the memory in the same run. */
 #ifndef DCI_BENCH_GPU_GPU_H
 #define DCI_BENCH_GPU_GPU_H
 
@@ -17,10 +17,10 @@ enum {
         GPUBENCH_ERROR,
         GPUBENCH_SCORE,
         GPUBENCH_SELECT,
-        GPUBENCH_FORM,
+        GPUBENCH_ENCODE,
         GPUBENCH_TAIL,
         GPUBENCH_KMEANS,
-        GPUBENCH_USUAL = GPUBENCH_KMEANS, /* those behind it run when they are named */
+        GPUBENCH_USUAL = GPUBENCH_KMEANS, /* the parts after it run only when they are named */
         GPUBENCH_DECODE,
         GPUBENCH_SOAK,
         GPUBENCH_PARTS = GPUBENCH_SOAK
@@ -53,7 +53,7 @@ typedef struct gpubench_limits {
         double to_device, to_host;
 } gpubench_limits;
 
-/* Memory of the device, or locked host memory (host is not NULL) that the device can use at `device`. */
+/* Memory of the device (host is NULL), of the host (device is NULL), or locked host memory that the device can use at `device`. */
 typedef struct gpubench_area {
         unsigned char *host, *device;
         size_t n_bytes;
@@ -78,25 +78,27 @@ typedef struct gpubench {
 
 /* --- bench/gpu/common.c: memory ------------------------------------------------------------------------------------------------- */
 
-/* Stream, events and the bounce area; and gives back all there is, also after a failure. */
+/* Creates the stream, events and the bounce area; the end frees everything, also after a failure. */
 dci_status gpubench_begin(gpubench *b);
 void gpubench_end(gpubench *b);
 
 enum { GPUBENCH_ON_DEVICE, GPUBENCH_PINNED };
-/* Memory until gpubench_release(b, mark), mark being b->n_areas before. */
+/* Allocates memory until gpubench_release(b, mark), mark being b->n_areas before. */
 dci_status gpubench_take(gpubench *b, size_t n_bytes, int kind, gpubench_area *out);
 void gpubench_release(gpubench *b, size_t mark);
-/* The same, with a copy of `data`: for tables and arguments. */
+/* Allocates zeroed memory of the host in the same way; NULL after a failure. A part that fails leaves its areas to gpu.c. */
+void *gpubench_host(gpubench *b, size_t n_bytes);
+/* Allocates memory of the device with a copy of `data`: for tables and arguments. */
 dci_status gpubench_put(gpubench *b, const void *data, size_t n_bytes, void **out);
-/* Copies between any host memory and the device's, and waits. */
+/* Copy between any host memory and the device's, and wait. */
 dci_status gpubench_upload(gpubench *b, void *to, const void *from, size_t n_bytes);
 dci_status gpubench_download(gpubench *b, void *to, const void *from, size_t n_bytes);
-/* Fills with rows of bf16 or f16 numbers about 1 in size: zeros would be faster than what is real. */
+/* Fills memory with bf16 or f16 numbers of magnitude 1: zeros would be faster than real rows. */
 dci_status gpubench_fill(gpubench *b, unsigned char *device, size_t n_bytes, dci_dtype dtype);
-/* 0 to n - 1 in a random order; free() it. */
-int32_t *gpubench_order(size_t n, uint64_t seed);
+/* Returns 0 to n - 1 in a random order, in memory of the host; NULL after a failure. */
+int32_t *gpubench_order(gpubench *b, size_t n, uint64_t seed);
 size_t gpubench_free_bytes(gpubench *b);
-/* Rotating sets: so many that together they exceed the L2 four times, at least `least`. */
+/* Returns the number of rotating sets that together exceed the L2 four times, at least `least`. */
 size_t gpubench_sets(const gpubench *b, size_t bytes_touched, size_t least);
 
 /* --- bench/gpu/common.c: time ------------------------------------------------------------------------------------------------------ */
@@ -109,9 +111,9 @@ typedef struct gpubench_time {
         double median, p10, p90;
 } gpubench_time;
 
-/* On the device: a graph of one call for each set, replayed; each replay is a sample. */
+/* Times calls on the device: replays a graph of one call for each set; each replay is a sample. */
 dci_status gpubench_on_device(gpubench *b, gpubench_call call, void *arg, size_t n_sets, gpubench_time *out);
-/* By the host's clock: a call and the wait for it, set after set; each call is a sample, of which there are `most` at most. */
+/* Times calls by the host's clock, with the wait; each call is a sample, of which there are `most` at most. */
 dci_status gpubench_on_host(gpubench *b, gpubench_call call, void *arg, size_t n_sets, size_t most, gpubench_time *out);
 gpubench_time gpubench_time_of(double *seconds, size_t n);
 
@@ -131,12 +133,12 @@ typedef struct gpubench_heads {
         dci_dtype dtype; /* of rows, queries and outputs, as models have them */
 } gpubench_heads;
 
-/* Everything but where rows lie: queries, outputs (NaN everywhere), room for splits, ranges of a plan that has neither sink nor recent
+/* Everything but the place of the rows: queries, outputs (NaN everywhere), room for splits, ranges of a plan that has neither sink nor recent
  * tokens. `listed`: tokens that a head reads. */
 dci_status gpubench_attend_args(gpubench *b, const gpubench_heads *heads, size_t listed, dci_gpu_attend_args *out);
-/* That every output was written, and is a number. */
-dci_status gpubench_attend_look(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args);
-/* Calls it once and holds it against the reference. pieces: those of args->pool, n of them with so many bytes, as the device has them. */
+/* Fails unless every output was written and is a number. */
+dci_status gpubench_attend_finite(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args);
+/* Calls attention once and compares it with the reference. pieces: those of args->pool, n of them with so many bytes, as the device has them. */
 dci_status gpubench_attend_check(gpubench *b, const gpubench_heads *heads, const dci_gpu_attend_args *args,
                                  void *const *pieces, size_t n_pieces, size_t piece_bytes);
 
@@ -151,8 +153,8 @@ dci_status gpubench_residency(gpubench *b);      /* bench/gpu/residency.c */
 dci_status gpubench_step(gpubench *b);           /* bench/gpu/step.c */
 dci_status gpubench_error(gpubench *b);          /* bench/gpu/error.c */
 dci_status gpubench_score(gpubench *b);          /* bench/gpu/score.c */
-dci_status gpubench_choose(gpubench *b);         /* bench/gpu/choose.c */
-dci_status gpubench_form(gpubench *b);           /* bench/gpu/form.c */
+dci_status gpubench_select(gpubench *b);         /* bench/gpu/select.c */
+dci_status gpubench_encode(gpubench *b);           /* bench/gpu/encode.c */
 dci_status gpubench_tail(gpubench *b);           /* bench/gpu/tail.c */
 dci_status gpubench_kmeans(gpubench *b);         /* bench/gpu/kmeans.c */
 dci_status gpubench_decode(gpubench *b);         /* bench/gpu/decode.c */
@@ -189,8 +191,8 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
 dci_status gpubench_walk_record(dci_context *context, const kvbench_options *arms, const kvbench_trace *trace,
                                 const kvbench_arm *arm, size_t budget, gpubench_walk *out);
 void gpubench_walk_free(gpubench_walk *walk);
-/* How many of the units asked for are there already: with only the last step's units kept; and with so many frames and knowledge of the
- * future (the unit that is needed again latest leaves: Belady 1966). */
+/* Count the requested units that are resident: with only the last step's units kept; and with n_frames and knowledge of the future
+ * (the unit that is needed again latest is evicted: Belady 1966). */
 size_t gpubench_walk_hits_last(const gpubench_walk *walk);
 dci_status gpubench_walk_hits_offline(const gpubench_walk *walk, size_t n_frames, size_t *out_hits);
 

@@ -29,7 +29,7 @@ static dci_status run(void *arg, size_t set)
         return c->b->ops->kmeans(c->b->gpu, c->b->stream, &c->args);
 }
 
-/* Tokens of all heads, one behind the other. Sums of four uniform numbers are near enough to normal ones, and quick. */
+/* Tokens of all heads, one after the other. Sums of four uniform numbers are near enough to normal ones, and quick. */
 static float noise(dci_rng *rng)
 {
         const uint64_t bits = dci_rng_next(rng);
@@ -68,17 +68,11 @@ static dci_status prepare(clustering *c, uint16_t *keys, int32_t *first)
                 dci_km_draw(b->options->arms.seed, h, c->n, c->k, first + h * c->k);
         const size_t order = heads * c->n * sizeof(int32_t), starts = heads * (c->k + 1) * sizeof(int32_t),
                      means = heads * c->k * ROW_BYTES, states = heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t);
-        dci_status status = gpubench_take(b, c->n * heads * ROW_BYTES, GPUBENCH_ON_DEVICE, &c->rows);
-        if (status == DCI_OK)
-                status = gpubench_upload(b, c->rows.device, keys, c->n * heads * ROW_BYTES);
-        if (status == DCI_OK)
-                status = gpubench_put(b, first, heads * c->k * sizeof *first, &there);
-        if (status == DCI_OK)
-                status = gpubench_take(b, means + order + starts + states, GPUBENCH_ON_DEVICE, &out);
-        if (status == DCI_OK)
-                status = gpubench_take(b, (size_t)parts.n_bytes, GPUBENCH_ON_DEVICE, &work);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(b, c->n * heads * ROW_BYTES, GPUBENCH_ON_DEVICE, &c->rows));
+        DCI_TRY(gpubench_upload(b, c->rows.device, keys, c->n * heads * ROW_BYTES));
+        DCI_TRY(gpubench_put(b, first, heads * c->k * sizeof *first, &there));
+        DCI_TRY(gpubench_take(b, means + order + starts + states, GPUBENCH_ON_DEVICE, &out));
+        DCI_TRY(gpubench_take(b, (size_t)parts.n_bytes, GPUBENCH_ON_DEVICE, &work));
         c->args = (dci_gpu_kmeans_args){.n_heads = (int32_t)heads,
                                         .dim = DIM,
                                         .dtype = DCI_BF16,
@@ -104,10 +98,11 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
         const size_t ints = c->n_heads * (c->n + c->k + 1), means = c->n_heads * c->k * ROW_BYTES,
                      states = c->n_heads * DCI_GPU_KMEANS_STATES;
         const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work((int32_t)c->n_heads, DIM, (int32_t)c->n, (int32_t)c->k);
-        int32_t *model = calloc(ints + states, sizeof *model), *made = calloc(ints, sizeof *made);
-        unsigned char *rest = calloc(means + (size_t)parts.n_bytes, 1);
+        int32_t *model = gpubench_host(c->b, (ints + states) * sizeof *model),
+                *made = gpubench_host(c->b, ints * sizeof *made);
+        unsigned char *rest = gpubench_host(c->b, means + (size_t)parts.n_bytes);
         const bool had = model != NULL && made != NULL && rest != NULL;
-        dci_status status = had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had");
+        DCI_TRY(had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had"));
         if (had) {
                 dci_gpu_kmeans_args args = c->args;
                 args.rows = (const unsigned char *)keys;
@@ -118,18 +113,14 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
                 args.means = rest;
                 args.work = rest + means;
                 dci_gpu_ref_kmeans(&args);
-                status = run(c, 0);
+                DCI_TRY(run(c, 0));
         }
-        if (status == DCI_OK)
-                status = gpubench_download(c->b, made, c->args.order, ints * sizeof *made);
-        for (size_t i = 0; had && i < ints && status == DCI_OK; i++)
+        DCI_TRY(gpubench_download(c->b, made, c->args.order, ints * sizeof *made));
+        for (size_t i = 0; had && i < ints; i++)
                 if (model[i] != made[i])
-                        status = dci_fail(BENCH_ERR_RUN, "kmeans: number %zu is %d, the reference makes %d", i,
-                                          (int)made[i], (int)model[i]);
-        free(model);
-        free(made);
-        free(rest);
-        return status;
+                        return dci_fail(BENCH_ERR_RUN, "kmeans: number %zu is %d, the reference makes %d", i,
+                                        (int)made[i], (int)model[i]);
+        return DCI_OK;
 }
 
 /* Rounds are those that were needed; `exact`: labels that matrix units left in doubt, of all that were given. */
@@ -137,8 +128,7 @@ static dci_status report(clustering *c, const gpubench_time *time)
 {
         gpubench *b = c->b;
         int32_t states[MAX_HEADS * DCI_GPU_KMEANS_STATES];
-        dci_status status =
-                gpubench_download(b, states, c->args.states, c->n_heads * DCI_GPU_KMEANS_STATES * sizeof *states);
+        DCI_TRY(gpubench_download(b, states, c->args.states, c->n_heads * DCI_GPU_KMEANS_STATES * sizeof *states));
         double rounds = 0, exact = 0;
         for (size_t h = 0; h < c->n_heads; h++) {
                 rounds += states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_ROUNDS];
@@ -152,10 +142,7 @@ static dci_status report(clustering *c, const gpubench_time *time)
                                   "heads", (int)c->n_heads, "dim", DIM);
         printf("%9zu %9zu %8.1f %10.1f %10.1f %10.1f %10.2f %9.2f %%\n", c->n, c->k, rounds, time->median, time->p10,
                time->p90, operations / time->median * 1e-6, 100 * exact / labels);
-        if (status == DCI_OK)
-                status = gpubench_row(b, "kmeans", "clusterkv", shape, time, bytes, b->limits.specified);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_row(b, "kmeans", "clusterkv", shape, time, bytes, b->limits.specified));
         gpubench_note(b, "rounds", rounds);
         gpubench_note(b, "operations", operations);
         gpubench_note(b, "exact_share", exact / labels);
@@ -169,21 +156,18 @@ static dci_status measure(gpubench *b, size_t n, bool checked)
         gpubench_time time = {0};
         c.n_heads = b->options->tiny || checked ? 2 : MAX_HEADS;
         c.n_rounds = b->options->tiny ? 3 : 20;
-        uint16_t *keys = malloc(n * c.n_heads * ROW_BYTES);
-        int32_t *first = malloc(c.n_heads * c.k * sizeof *first);
-        dci_status status = keys != NULL && first != NULL
-                                    ? prepare(&c, keys, first)
-                                    : dci_fail(DCI_ERR_MEMORY, "%zu keys could not be had", n * c.n_heads);
-        if (status == DCI_OK && checked)
-                status = check(&c, keys, first);
-        if (status == DCI_OK && !checked)
-                status = gpubench_on_device(b, run, &c, 1, &time);
-        if (status == DCI_OK && !checked)
-                status = report(&c, &time);
-        free(keys);
-        free(first);
+        uint16_t *keys = gpubench_host(b, n * c.n_heads * ROW_BYTES);
+        int32_t *first = gpubench_host(b, c.n_heads * c.k * sizeof *first);
+        DCI_TRY(keys != NULL && first != NULL ? prepare(&c, keys, first)
+                                              : dci_fail(DCI_ERR_MEMORY, "%zu keys could not be had", n * c.n_heads));
+        if (checked)
+                DCI_TRY(check(&c, keys, first));
+        if (!checked)
+                DCI_TRY(gpubench_on_device(b, run, &c, 1, &time));
+        if (!checked)
+                DCI_TRY(report(&c, &time));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_kmeans(gpubench *b)
@@ -195,8 +179,8 @@ dci_status gpubench_kmeans(gpubench *b)
                "exact");
         if (b->options->tiny)
                 return measure(b, 800, false);
-        dci_status status = measure(b, CHECKED, true);
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths && status == DCI_OK; i++)
-                status = measure(b, lengths[i], false);
-        return status;
+        DCI_TRY(measure(b, CHECKED, true));
+        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+                DCI_TRY(measure(b, lengths[i], false));
+        return DCI_OK;
 }

@@ -8,8 +8,8 @@
 static const bench_choice parts[] = {
         {"gather", GPUBENCH_GATHER}, {"dense", GPUBENCH_DENSE},         {"sparse", GPUBENCH_SPARSE},
         {"append", GPUBENCH_APPEND}, {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
-        {"error", GPUBENCH_ERROR},   {"score", GPUBENCH_SCORE},         {"choose", GPUBENCH_SELECT},
-        {"form", GPUBENCH_FORM},     {"tail", GPUBENCH_TAIL},           {"kmeans", GPUBENCH_KMEANS},
+        {"error", GPUBENCH_ERROR},   {"score", GPUBENCH_SCORE},         {"select", GPUBENCH_SELECT},
+        {"encode", GPUBENCH_ENCODE},     {"tail", GPUBENCH_TAIL},           {"kmeans", GPUBENCH_KMEANS},
         {"decode", GPUBENCH_DECODE}, {"soak", GPUBENCH_SOAK},           {NULL, 0}};
 static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"staged", DCI_GPU_GATHER_STAGED},
                                        {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},
@@ -33,20 +33,19 @@ const char *gpubench_gather_name(int32_t gather)
         return bench_choice_name(gathers, gather);
 }
 
+/* clang-format off */
 static const char help[] =
         "usage: dci-bench gpu [options]\n"
         "\n"
-        "Measures the kernels of a KV cache whose rows lie in host memory and whose attention runs on a device, "
-        "beside\n"
+        "Measures the kernels of a KV cache whose rows lie in host memory and whose attention runs on a device, beside\n"
         "the limits of bus and memory, which are measured in the same run. Times on the device are replays of a graph\n"
-        "over input sets that rotate and together exceed the L2 several times: median, p10 and p90 of one call. What "
-        "is\n"
+        "over input sets that rotate and together exceed the L2 several times: median, p10 and p90 of one call. What is\n"
         "fetched and stored is compared byte by byte, attention with its reference (dense: 700 tokens of each shape;\n"
         "sparse: up to 8192 slots of all sequences together; all: that outputs are finite).\n"
         "\n"
         "  --device N|host           a GPU, or the CPU in its place, with tiny sizes (default 0)\n"
         "  --part LIST               some of gather, dense, sparse, append, residency, step, error, score,\n"
-        "                            choose, form, tail, kmeans (default: these), decode, soak\n"
+        "                            select, encode, tail, kmeans (default: these), decode, soak\n"
         "  --tiny                    sizes for a sanitizer: figures that mean nothing\n"
         "  --reps N                  samples of a figure, 5 to 10000 (default 30; fewer where they take long)\n"
         "  --device-gib N            device memory for layers that rotate, 1 to 1024 (default 60, or what is free)\n"
@@ -74,10 +73,8 @@ static const char help[] =
         "  --hot N                   tokens of the hot buffer, 0 to 8192 (default twice the budget)\n"
         "\n"
         "decode, the KV path of a step for all layers of such a shape, lengths and batches one after the other:\n"
-        "  --preset LIST             (default full, sketch, sketch+lowbit, quest, pagemean, arkvale, clusterkv, "
-        "icecache)\n"
-        "  --lengths LIST            tokens of the prompt, 512 to 1048576 each (default "
-        "8192,36864,131072,262144)\n"
+        "  --preset LIST             (default full, sketch, sketch+lowbit, quest, pagemean, arkvale, clusterkv, icecache)\n"
+        "  --lengths LIST            tokens of the prompt, 512 to 1048576 each (default 8192,36864,131072,262144)\n"
         "  --batches LIST            sequences, 1 to 64 each, with rows of their own (default 1)\n"
         "  --forks                   a batch shares the first sequence's rows: it needs host memory once\n"
         "  --layers N                (default 32); fewer where memory ends, which the table says\n"
@@ -87,32 +84,27 @@ static const char help[] =
         "  --host-tokens N           and at most so many tokens of all sequences (default 36864)\n"
         "  --steps N                 (default 32)\n"
         "  --resident MIB            device memory for pages that stay there: less comes over the bus (default 0)\n"
-        "soak, a long run of replays beside the CPU's dci_kv, with sequences that come and go through poisoned "
-        "memory:\n"
-        "  --preset LIST             (default sketch, sketch+lowbit, quest, pagemean, arkvale, freekv, clusterkv and "
-        "louiskv)\n"
+        "soak, a long run of replays beside the CPU's dci_kv, with sequences that come and go through poisoned memory:\n"
+        "  --preset LIST             (default sketch, sketch+lowbit, quest, pagemean, arkvale, freekv, clusterkv and louiskv)\n"
         "  --soak-steps N            10 to 1000000 (default 10000)\n"
         "  --layers, --planner, --tokens, --resident   as above (default 4 layers, auto, 8192, 0)\n"
         "\n"
         "ways of the part gather:\n"
-        "  (in a table of rows and pages that lie as in a dci_kv of 32 layers, of one layer at a time; and, short, in "
-        "one of\n"
+        "  (in a table of rows and pages that lie as in a dci_kv of 32 layers, of one layer at a time; and, short, in one of\n"
         "  those scattered over all of --pool-gib, which shows what the device's translation of addresses costs)\n"
         "  copy                      one copy of as many bytes that lie side by side: what 'of copy' is measured by\n"
         "  kernel                    rows are read where they lie; waited: with launch and wait, by the host's clock\n"
-        "  staged, batched, copies   the host collects them in a locked buffer and copies that; one batched call; one "
-        "copy\n"
+        "  staged, batched, copies   the host collects them in a locked buffer and copies that; one batched call; one copy\n"
         "                            per page, two per row. All by the host's clock, as the papers' programs run them\n"
         "\n"
-        "exit codes: 0 done; 1 failed: memory, a write, the device, a result that fails its check; 2 usage error or "
-        "bad\n"
+        "exit codes: 0 done; 1 failed: memory, a write, the device, a result that fails its check; 2 usage error or bad\n"
         "input, one sentence on stderr. A part that fails does not keep the others from running.\n"
         "\n"
         "examples:\n"
         "  dci-bench gpu --json gpu.json\n"
-        "  dci-bench gpu --part residency,step --preset sketch,arkvale --trace "
-        "bench/data/smollm2-debref-layer06_head0\n"
+        "  dci-bench gpu --part residency,step --preset sketch,arkvale --trace bench/data/smollm2-debref-layer06_head0\n"
         "  dci-bench gpu --device host\n";
+/* clang-format on */
 
 void gpubench_print_help(void)
 {

@@ -4,7 +4,7 @@
  * The part residency: the lists of a decode that was played through dci_kv go through the kernel that keeps hot buffers, step by step. How
  * much is there already is held against keeping the last step alone and against an optimum that knows the future.
  */
-#include "bench/gpu/gpu.h"
+#include "bench/gpu/driver.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -40,15 +40,11 @@ static dci_status put_lists(residing *r)
         const gpubench_walk *walk = r->walk;
         const size_t n_lists = r->n_sequences * r->n_heads, n = r->n_steps * n_lists;
         gpubench_area area = {0};
-        uint32_t *now = calloc(r->n_steps, sizeof *now);
+        uint32_t *now = gpubench_host(r->b, r->n_steps * sizeof *now);
         void *device = NULL;
         if (now == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", r->n_steps);
-        dci_status status = gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area);
-        if (status != DCI_OK || area.host == NULL) {
-                free(now);
-                return status;
-        }
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_take(r->b, n * (walk->stride + 1) * sizeof(int32_t), GPUBENCH_PINNED, &area));
         int32_t *positions = (int32_t *)(void *)area.host, *counts = positions + n * walk->stride;
         r->args.positions = (int32_t *)(void *)area.device;
         r->args.counts = r->args.positions + n * walk->stride;
@@ -61,18 +57,15 @@ static dci_status put_lists(residing *r)
         }
         for (size_t s = 0; s < r->n_steps; s++)
                 now[s] = (uint32_t)s + 1;
-        status = gpubench_put(r->b, now, r->n_steps * sizeof *now, &device);
+        DCI_TRY(gpubench_put(r->b, now, r->n_steps * sizeof *now, &device));
         r->args.now = device;
-        free(now);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status take(residing *r, size_t n_bytes, int byte, void **out)
 {
         gpubench_area area = {0};
-        const dci_status status = gpubench_take(r->b, n_bytes, GPUBENCH_ON_DEVICE, &area);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(r->b, n_bytes, GPUBENCH_ON_DEVICE, &area));
         *out = area.device;
         return r->b->ops->fill(r->b->gpu, r->b->stream, area.device, byte, n_bytes);
 }
@@ -84,9 +77,9 @@ static dci_status prepare(residing *r)
         void *tags = NULL, *stamps = NULL, *slots = NULL, *counts = NULL, *header = NULL, *items = NULL,
              *n_items = NULL;
         void *counters = NULL, *numbers = NULL;
-        int32_t *rows = calloc(4 * r->n_sequences, sizeof *rows);
+        int32_t *rows = gpubench_host(r->b, 4 * r->n_sequences * sizeof *rows);
         if (rows == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "rows of %zu sequences could not be had", r->n_sequences);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < r->n_sequences; i++)
                 rows[i] = (int32_t)i;
         r->args = (dci_gpu_resolve_args){.n_sequences = (int32_t)r->n_sequences,
@@ -95,26 +88,16 @@ static dci_status prepare(residing *r)
                                          .unit_shift = r->walk->unit_shift,
                                          .n_frames = (int32_t)r->n_frames,
                                          .first_slot = 16 + 256};
-        dci_status status = put_lists(r);
-        if (status == DCI_OK)
-                status = gpubench_put(r->b, rows, 4 * r->n_sequences * sizeof *rows, &numbers);
-        if (status == DCI_OK)
-                status = take(r, frames * sizeof(int32_t), 0xff, &tags);
-        if (status == DCI_OK)
-                status = take(r, frames * sizeof(uint32_t), 0, &stamps);
-        if (status == DCI_OK)
-                status = take(r, entries * sizeof(int32_t), 0xff, &slots);
-        if (status == DCI_OK)
-                status = take(r, n_lists * sizeof(int32_t), 0xff, &counts);
-        if (status == DCI_OK)
-                status = take(r, 3 * r->n_sequences * sizeof(int32_t), 0xff, &header);
-        if (status == DCI_OK)
-                status = take(r, entries * sizeof(dci_gpu_item), 0xff, &items);
-        if (status == DCI_OK)
-                status = take(r, n_lists * sizeof(int32_t), 0xff, &n_items);
-        if (status == DCI_OK)
-                status = take(r, 3 * n_lists * sizeof(uint64_t), 0, &counters);
-        free(rows);
+        DCI_TRY(put_lists(r));
+        DCI_TRY(gpubench_put(r->b, rows, 4 * r->n_sequences * sizeof *rows, &numbers));
+        DCI_TRY(take(r, frames * sizeof(int32_t), 0xff, &tags));
+        DCI_TRY(take(r, frames * sizeof(uint32_t), 0, &stamps));
+        DCI_TRY(take(r, entries * sizeof(int32_t), 0xff, &slots));
+        DCI_TRY(take(r, n_lists * sizeof(int32_t), 0xff, &counts));
+        DCI_TRY(take(r, 3 * r->n_sequences * sizeof(int32_t), 0xff, &header));
+        DCI_TRY(take(r, entries * sizeof(dci_gpu_item), 0xff, &items));
+        DCI_TRY(take(r, n_lists * sizeof(int32_t), 0xff, &n_items));
+        DCI_TRY(take(r, 3 * n_lists * sizeof(uint64_t), 0, &counters));
         r->args.rows = numbers;
         r->args.sink_end = (const int32_t *)numbers + r->n_sequences;
         r->args.recent_begin = (const int32_t *)numbers + 2 * r->n_sequences;
@@ -127,7 +110,7 @@ static dci_status prepare(residing *r)
         r->args.items = items;
         r->args.n_items = n_items;
         r->args.counters = counters;
-        return status;
+        return DCI_OK;
 }
 
 /* Units asked for, missed, and tokens that stayed, of one head's whole walk. */
@@ -136,16 +119,15 @@ static dci_status count(gpubench *b, const gpubench_walk *walk, size_t n_frames,
         const size_t mark = b->n_areas;
         residing r = {
                 .b = b, .walk = walk, .n_sequences = 1, .n_heads = 1, .n_steps = walk->n_steps, .n_frames = n_frames};
-        dci_status status = prepare(&r);
-        for (size_t s = 0; s < walk->n_steps && status == DCI_OK; s++)
-                status = resolve(&r, s);
-        if (status == DCI_OK)
-                status = gpubench_download(b, out, r.args.counters, 3 * sizeof *out);
-        if (status == DCI_OK && out[0] != walk->n_asked)
-                status = dci_fail(BENCH_ERR_RUN, "resolve counted %llu units, the walk has %zu",
-                                  (unsigned long long)out[0], walk->n_asked);
+        DCI_TRY(prepare(&r));
+        for (size_t s = 0; s < walk->n_steps; s++)
+                DCI_TRY(resolve(&r, s));
+        DCI_TRY(gpubench_download(b, out, r.args.counters, 3 * sizeof *out));
+        if (out[0] != walk->n_asked)
+                return dci_fail(BENCH_ERR_RUN, "resolve counted %llu units, the walk has %zu",
+                                (unsigned long long)out[0], walk->n_asked);
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status time_it(gpubench *b, const gpubench_walk *walk, size_t n_frames, size_t n_sequences,
@@ -158,11 +140,10 @@ static dci_status time_it(gpubench *b, const gpubench_walk *walk, size_t n_frame
                       .n_heads = HEADS,
                       .n_steps = b->options->tiny ? 4 : TIMED_STEPS,
                       .n_frames = n_frames};
-        dci_status status = prepare(&r);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, resolve, &r, r.n_steps, out);
+        DCI_TRY(prepare(&r));
+        DCI_TRY(gpubench_on_device(b, resolve, &r, r.n_steps, out));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status measure(gpubench *b, const gpubench_walk *walk, const char *trace, size_t times)
@@ -175,15 +156,10 @@ static dci_status measure(gpubench *b, const gpubench_walk *walk, const char *tr
         gpubench_time time = {0}, batch = {0};
         if (n_frames == 0 || n_frames > DCI_GPU_MAX_FRAMES || walk->stride > DCI_GPU_MAX_LIST)
                 return DCI_OK;
-        dci_status status = count(b, walk, n_frames, counters);
-        if (status == DCI_OK)
-                status = gpubench_walk_hits_offline(walk, n_frames, &offline);
-        if (status == DCI_OK)
-                status = time_it(b, walk, n_frames, 1, &time);
-        if (status == DCI_OK)
-                status = time_it(b, walk, n_frames, b->options->tiny ? 2 : 16, &batch);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(count(b, walk, n_frames, counters));
+        DCI_TRY(gpubench_walk_hits_offline(walk, n_frames, &offline));
+        DCI_TRY(time_it(b, walk, n_frames, 1, &time));
+        DCI_TRY(time_it(b, walk, n_frames, b->options->tiny ? 2 : 16, &batch));
         /* Tokens that stay in host memory are asked for and not fetched, and no hits either. */
         const double stayed = (double)(counters[2] >> walk->unit_shift);
         const double hits = fmax(0, (double)(counters[0] - counters[1]) - stayed);
@@ -195,12 +171,12 @@ static dci_status measure(gpubench *b, const gpubench_walk *walk, const char *tr
                                   (json_int_t)walk->n_steps, "hit_rate", hits / asked, "hit_rate_last", last / asked,
                                   "hit_rate_offline", (double)offline / asked, "stayed", (json_int_t)counters[2],
                                   "bytes_step_all", all, "bytes_step_saved", all * hits / asked);
-        status = gpubench_row(b, "residency", walk->name, shape, &time, 0, 0);
+        DCI_TRY(gpubench_row(b, "residency", walk->name, shape, &time, 0, 0));
         gpubench_note(b, "us_batch_16", batch.median);
         printf("%-16s %6zu %5d %5zu %6zu %7.1f%% %7.1f%% %7.1f%% %9.1f %9.1f %8.1f %8.1f\n", walk->name, walk->budget,
                1 << walk->unit_shift, times, n_frames, 100 * hits / asked, 100 * (double)offline / asked,
                100 * last / asked, all / 1024, all * hits / asked / 1024, time.median, batch.median);
-        return status;
+        return DCI_OK;
 }
 
 /* Presets whose walks are recorded unless some are named. */
@@ -210,44 +186,40 @@ static bool is_usual(int32_t preset)
                preset == DCI_KV_ICECACHE;
 }
 
-static dci_status measure_arm(gpubench *b, const kvbench_trace *trace, const kvbench_arm *arm)
+typedef struct measuring {
+        gpubench *b;
+        kvbench_trace trace;
+} measuring;
+
+static dci_status measure_arm(void *arg, const kvbench_arm *arm, size_t variant)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < b->options->budgets.n && status == DCI_OK; i++) {
-                gpubench_walk walk;
-                status = gpubench_walk_record(b->context, &b->options->arms, trace, arm, b->options->budgets.values[i],
-                                              &walk);
-                for (size_t times = 1; times <= 4 && status == DCI_OK; times *= 2)
-                        status = measure(b, &walk, trace->name, times);
-                gpubench_walk_free(&walk);
-                if (status == DCI_ERR_UNSUPPORTED)
-                        return DCI_OK;
-        }
-        return status;
+        measuring *m = arg;
+        const gpubench_options *o = m->b->options;
+        gpubench_walk walk;
+        dci_status status =
+                gpubench_walk_record(m->b->context, &o->arms, &m->trace, arm, o->budgets.values[variant], &walk);
+        for (size_t times = 1; times <= 4 && status == DCI_OK; times *= 2)
+                status = measure(m->b, &walk, m->trace.name, times);
+        gpubench_walk_free(&walk);
+        return status == DCI_ERR_UNSUPPORTED ? DCI_OK : status; /* a preset without lists */
 }
 
 dci_status gpubench_residency(gpubench *b)
 {
         const gpubench_options *o = b->options;
         kvbench_options of = o->arms;
-        kvbench_trace trace;
+        measuring m = {.b = b};
         of.synthetic = o->tiny ? 2048 : 32768;
         of.steps = o->walk_steps;
-        kvbench_arm *arms = calloc(kvbench_arms(&o->arms, NULL) + 1, sizeof *arms);
-        if (arms == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "arms could not be had");
-        dci_status status = kvbench_trace_open(b->context, &of, o->trace, &trace);
-        const size_t n_arms = kvbench_arms(&o->arms, arms);
-        if (status == DCI_OK)
+        dci_status status = kvbench_trace_open(b->context, &of, o->trace, &m.trace);
+        if (status == DCI_OK) {
                 printf("\nresidency: %s, %zu steps of one kv head; KiB of a step; us of one call for 8 kv heads, for 1 "
                        "and "
                        "%d sequences\n%-16s %6s %5s %5s %6s %8s %8s %8s %9s %9s %8s %8s\n",
-                       trace.name, trace.tokens - trace.prompt, o->tiny ? 2 : 16, "preset", "budget", "unit", "times",
-                       "frames", "hits", "offline", "last", "asked for", "saved", "us", "batch");
-        for (size_t i = 0; i < n_arms && status == DCI_OK; i++)
-                if (o->presets_given || is_usual(arms[i].preset))
-                        status = measure_arm(b, &trace, &arms[i]);
-        free(arms);
-        kvbench_trace_close(&trace);
+                       m.trace.name, m.trace.tokens - m.trace.prompt, o->tiny ? 2 : 16, "preset", "budget", "unit",
+                       "times", "frames", "hits", "offline", "last", "asked for", "saved", "us", "batch");
+                status = gpubench_each_arm(b, is_usual, o->budgets.n, measure_arm, &m);
+        }
+        kvbench_trace_close(&m.trace);
         return status;
 }

@@ -39,40 +39,32 @@ static dci_status score(void *arg, size_t set)
         return s->b->ops->score(s->b->gpu, s->b->stream, &args);
 }
 
-/* Chunks of all layers: a piece holds some of each, one layer's behind another's. */
+/* Chunks of all layers: a piece holds some of each, one layer's after another's. */
 static dci_status put_chunks(scoring *s)
 {
         gpubench *b = s->b;
         dci_gpu_chunks *chunks = &s->args.summaries;
         const size_t n = s->shape->n_sequences * s->chunks_each, n_pieces = ((n - 1) >> PIECE_SHIFT) + 1;
         const size_t piece_bytes = s->n_sets * (chunks->chunk_bytes << PIECE_SHIFT);
-        unsigned char **pieces = malloc(n_pieces * sizeof *pieces);
-        int32_t *numbers = malloc(n * sizeof *numbers);
+        unsigned char **pieces = gpubench_host(b, n_pieces * sizeof *pieces);
+        int32_t *numbers = gpubench_host(b, n * sizeof *numbers);
         gpubench_area area = {0};
         void *device = NULL;
-        if (pieces == NULL || numbers == NULL) {
-                free(pieces);
-                free(numbers);
-                return dci_fail(DCI_ERR_MEMORY, "no tables of %zu chunks", n);
-        }
-        dci_status status = gpubench_take(b, n_pieces * piece_bytes, GPUBENCH_ON_DEVICE, &area);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, area.device, area.n_bytes, DCI_BF16);
-        for (size_t i = 0; i < n_pieces && status == DCI_OK; i++)
+        if (pieces == NULL || numbers == NULL)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_take(b, n_pieces * piece_bytes, GPUBENCH_ON_DEVICE, &area));
+        DCI_TRY(gpubench_fill(b, area.device, area.n_bytes, DCI_BF16));
+        for (size_t i = 0; i < n_pieces; i++)
                 pieces[i] = area.device + i * piece_bytes;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+        for (size_t i = 0; i < n; i++)
                 numbers[i] = (int32_t)i;
-        if (status == DCI_OK)
-                status = gpubench_put(b, pieces, n_pieces * sizeof *pieces, &device);
+        DCI_TRY(gpubench_put(b, pieces, n_pieces * sizeof *pieces, &device));
         chunks->pieces = device;
-        if (status == DCI_OK)
-                status = gpubench_put(b, numbers, n * sizeof *numbers, &device);
+        DCI_TRY(gpubench_put(b, numbers, n * sizeof *numbers, &device));
         chunks->numbers = device;
         chunks->stride = s->chunks_each;
         chunks->piece_shift = PIECE_SHIFT;
-        free(pieces);
-        free(numbers);
-        return status;
+        return DCI_OK;
 }
 
 /* Rows, lengths, signs and centres (numbers about 1: what they are does not matter to time). */
@@ -81,15 +73,12 @@ static dci_status put_tables(scoring *s)
         gpubench *b = s->b;
         const size_t n = s->shape->n_sequences, n_floats = 6 * DIM + n * HEADS * DIM;
         const float sign = 0.088388348f;
-        int32_t *tables = malloc(3 * n * sizeof *tables);
-        float *floats = malloc(n_floats * sizeof *floats);
+        int32_t *tables = gpubench_host(b, 3 * n * sizeof *tables);
+        float *floats = gpubench_host(b, n_floats * sizeof *floats);
         void *device = NULL;
         dci_rng rng;
-        if (tables == NULL || floats == NULL) {
-                free(tables);
-                free(floats);
-                return dci_fail(DCI_ERR_MEMORY, "no tables of %zu sequences", n);
-        }
+        if (tables == NULL || floats == NULL)
+                return DCI_ERR_MEMORY;
         dci_rng_seed(&rng, 1);
         for (size_t i = 0; i < n; i++) {
                 tables[i] = (int32_t)i;
@@ -98,23 +87,20 @@ static dci_status put_tables(scoring *s)
         }
         for (size_t i = 0; i < n_floats; i++)
                 floats[i] = i < 6 * DIM ? (dci_rng_next(&rng) % 2 == 0 ? sign : -sign) : (float)dci_rng_normal(&rng);
-        dci_status status = gpubench_put(b, tables, 3 * n * sizeof *tables, &device);
+        DCI_TRY(gpubench_put(b, tables, 3 * n * sizeof *tables, &device));
         s->args.rows = device;
         s->args.n_tokens = s->args.rows + n;
         s->args.n_grouped = s->args.rows + 2 * n;
-        if (status == DCI_OK)
-                status = gpubench_put(b, floats, n_floats * sizeof *floats, &device);
+        DCI_TRY(gpubench_put(b, floats, n_floats * sizeof *floats, &device));
         s->args.signs = device;
         s->args.centres = s->args.signs + 6 * DIM;
-        free(tables);
-        free(floats);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status take_filled(gpubench *b, size_t n_bytes, gpubench_area *out)
 {
-        const dci_status status = gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, out);
-        return status == DCI_OK ? gpubench_fill(b, out->device, n_bytes, DCI_BF16) : status;
+        DCI_TRY(gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, out));
+        return gpubench_fill(b, out->device, n_bytes, DCI_BF16);
 }
 
 /* Queries, lanes, and room for results. */
@@ -123,21 +109,17 @@ static dci_status take_areas(scoring *s)
         gpubench *b = s->b;
         const size_t n_lists = s->shape->n_sequences * HEADS;
         gpubench_area queries = {0}, keys = {0}, scores = {0}, parts = {0};
-        dci_status status = take_filled(b, n_lists * GROUP * DIM * 2, &queries);
-        if (status == DCI_OK)
-                status = take_filled(b, s->n_sets * s->lane_bytes, &keys);
-        if (status == DCI_OK)
-                status = gpubench_take(b, n_lists * s->n_groups * GROUP * sizeof(float), GPUBENCH_ON_DEVICE, &scores);
-        if (status == DCI_OK)
-                status = b->ops->fill(b->gpu, b->stream, scores.device, 0xff, scores.n_bytes);
-        if (status == DCI_OK)
-                status = gpubench_take(b, n_lists * (DCI_GPU_MAX_PARTS + 1) * GROUP * 2 * sizeof(float),
-                                       GPUBENCH_ON_DEVICE, &parts);
+        DCI_TRY(take_filled(b, n_lists * GROUP * DIM * 2, &queries));
+        DCI_TRY(take_filled(b, s->n_sets * s->lane_bytes, &keys));
+        DCI_TRY(gpubench_take(b, n_lists * s->n_groups * GROUP * sizeof(float), GPUBENCH_ON_DEVICE, &scores));
+        DCI_TRY(b->ops->fill(b->gpu, b->stream, scores.device, 0xff, scores.n_bytes));
+        DCI_TRY(gpubench_take(b, n_lists * (DCI_GPU_MAX_PARTS + 1) * GROUP * 2 * sizeof(float), GPUBENCH_ON_DEVICE,
+                              &parts));
         s->args.queries = queries.device;
         s->args.lanes.keys = s->args.lanes.values = keys.device;
         s->args.scores = (float *)(void *)scores.device;
         s->args.parts = (float *)(void *)parts.device;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status prepare(scoring *s)
@@ -170,25 +152,23 @@ static dci_status prepare(scoring *s)
         s->args.summaries.head_bytes = (s->args.summaries.head_bytes + 127) / 128 * 128;
         s->args.summaries.chunk_bytes = (uint64_t)HEADS * s->args.summaries.head_bytes;
         s->args.n_parts = dci_gpu_score_parts(s->b->gpu, n_lists, s->n_groups, s->group_bytes);
-        dci_status status = put_chunks(s);
-        if (status == DCI_OK)
-                status = put_tables(s);
-        return status == DCI_OK ? take_areas(s) : status;
+        DCI_TRY(put_chunks(s));
+        DCI_TRY(put_tables(s));
+        return take_areas(s);
 }
 
 /* That every score was written, and is a number. */
-static dci_status look(const scoring *s)
+static dci_status check_output(const scoring *s)
 {
         const size_t n = s->shape->n_sequences * HEADS * s->n_groups * GROUP;
-        float *scores = malloc(n * sizeof *scores);
+        float *scores = gpubench_host(s->b, n * sizeof *scores);
         if (scores == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu scores could not be had", n);
-        dci_status status = gpubench_download(s->b, scores, s->args.scores, n * sizeof *scores);
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_download(s->b, scores, s->args.scores, n * sizeof *scores));
+        for (size_t i = 0; i < n; i++)
                 if (!isfinite(scores[i]))
-                        status = dci_fail(BENCH_ERR_RUN, "score %zu of %zu is %g", i, n, (double)scores[i]);
-        free(scores);
-        return status;
+                        return dci_fail(BENCH_ERR_RUN, "score %zu of %zu is %g", i, n, (double)scores[i]);
+        return DCI_OK;
 }
 
 static const char *name_of(const score_shape *shape)
@@ -208,26 +188,21 @@ static dci_status measure(gpubench *b, const score_shape *shape)
         const double bytes = (double)(shape->n_sequences * HEADS * s.n_groups * s.group_bytes);
         s.n_sets = gpubench_sets(b, (size_t)bytes, 4);
         s.n_sets = s.n_sets > MAX_LAYERS ? MAX_LAYERS : s.n_sets;
-        dci_status status = prepare(&s);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, score, &s, s.n_sets, &time);
-        if (status == DCI_OK)
-                status = look(&s);
-        if (status == DCI_OK) {
-                json_t *json = json_pack("{s:I, s:I, s:i, s:i, s:i, s:i, s:I, s:i}", "batch",
-                                         (json_int_t)shape->n_sequences, "candidates", (json_int_t)shape->n_candidates,
-                                         "page", 1 << shape->shift, "heads", HEADS, "group", GROUP, "dim", DIM,
-                                         "layers", (json_int_t)s.n_sets, "parts", (int)s.args.n_parts);
-                const double rate = bytes / (1e-6 * time.median);
-                status = gpubench_row(b, "score", name_of(shape), json, &time, bytes, b->limits.specified);
-                gpubench_note(b, "share_of_copy", rate / b->limits.memory);
-                printf("%-14s %4d %5zu %10zu %6zu %5d %9.2f %9.2f %9.2f %7.3f %6.0f%%\n", name_of(shape),
-                       1 << shape->shift, shape->n_sequences, shape->n_candidates, s.n_sets, (int)s.args.n_parts,
-                       time.median, time.p10, time.p90, rate * 1e-12,
-                       b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0.0);
-        }
+        DCI_TRY(prepare(&s));
+        DCI_TRY(gpubench_on_device(b, score, &s, s.n_sets, &time));
+        DCI_TRY(check_output(&s));
+        json_t *json =
+                json_pack("{s:I, s:I, s:i, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)shape->n_sequences,
+                          "candidates", (json_int_t)shape->n_candidates, "page", 1 << shape->shift, "heads", HEADS,
+                          "group", GROUP, "dim", DIM, "layers", (json_int_t)s.n_sets, "parts", (int)s.args.n_parts);
+        const double rate = bytes / (1e-6 * time.median);
+        DCI_TRY(gpubench_row(b, "score", name_of(shape), json, &time, bytes, b->limits.specified));
+        gpubench_note(b, "share_of_copy", rate / b->limits.memory);
+        printf("%-14s %4d %5zu %10zu %6zu %5d %9.2f %9.2f %9.2f %7.3f %6.0f%%\n", name_of(shape), 1 << shape->shift,
+               shape->n_sequences, shape->n_candidates, s.n_sets, (int)s.args.n_parts, time.median, time.p10, time.p90,
+               rate * 1e-12, b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0.0);
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_score(gpubench *b)
@@ -238,17 +213,16 @@ dci_status gpubench_score(gpubench *b)
                 {DCI_GPU_MINMAX, 4, 5, 0, 0}, {DCI_GPU_CUBOIDS, 4, 4, 0, 0}, {DCI_GPU_CUBOIDS, 4, 5, 0, 0}};
         static const size_t sizes[][2] = {{1, 36864}, {1, 131072}, {1, 262144}, {16, 32768}};
         const bool tiny = b->options->tiny;
-        dci_status status = DCI_OK;
         printf("\nscore: summaries against 32 query heads on 8 kv heads, d 128; us of one layer, in a graph\n"
                "%-14s %4s %5s %10s %6s %5s %9s %9s %9s %7s %7s\n",
                "summaries", "page", "batch", "candidates", "layers", "parts", "median", "p10", "p90", "TB/s",
                "of spec");
-        for (size_t i = 0; i < sizeof kinds / sizeof *kinds && status == DCI_OK; i++)
-                for (size_t j = 0; j < (tiny ? 1 : sizeof sizes / sizeof *sizes) && status == DCI_OK; j++) {
+        for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+                for (size_t j = 0; j < (tiny ? 1 : sizeof sizes / sizeof *sizes); j++) {
                         score_shape shape = kinds[i];
                         shape.n_sequences = tiny ? 2 : sizes[j][0];
                         shape.n_candidates = tiny ? 1024 : sizes[j][1];
-                        status = measure(b, &shape);
+                        DCI_TRY(measure(b, &shape));
                 }
-        return status;
+        return DCI_OK;
 }

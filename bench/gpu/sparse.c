@@ -35,44 +35,42 @@ static dci_status attend(void *arg, size_t set)
         return s->b->ops->attend(s->b->gpu, s->b->stream, &args);
 }
 
-/* Lists of different slots of the hot buffer, in any order, as what was fetched step by step lies there. */
+/* Lists of different slots of the hot buffer, in any order, as rows that were fetched step by step have them. */
 static dci_status put_lists(sparse *s)
 {
         const size_t n_lists = s->n_sequences * HEADS, n = s->n_sets * n_lists * s->stride;
         const dci_gpu_lanes *lanes = &s->args.lanes;
-        int32_t *slots = malloc((n + n_lists) * sizeof *slots), *hot = NULL;
+        int32_t *slots = gpubench_host(s->b, (n + n_lists) * sizeof *slots);
         void *device = NULL;
-        dci_status status = DCI_OK;
         if (slots == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu slots could not be had", n);
-        for (size_t list = 0; list < s->n_sets * n_lists && status == DCI_OK; list++) {
-                hot = gpubench_order((size_t)lanes->hot, list);
-                for (size_t i = 0; hot != NULL && i < s->stride; i++)
+                return DCI_ERR_MEMORY;
+        for (size_t list = 0; list < s->n_sets * n_lists; list++) {
+                const size_t mark = s->b->n_areas;
+                const int32_t *hot = gpubench_order(s->b, (size_t)lanes->hot, list);
+                if (hot == NULL)
+                        return DCI_ERR_MEMORY;
+                for (size_t i = 0; i < s->stride; i++)
                         slots[list * s->stride + i] = lanes->sink + lanes->ring + hot[i];
-                status = hot != NULL ? DCI_OK : DCI_ERR_MEMORY;
-                free(hot);
+                gpubench_release(s->b, mark);
         }
-        if (status == DCI_OK)
-                status = gpubench_put(s->b, slots, n * sizeof *slots, &device);
+        DCI_TRY(gpubench_put(s->b, slots, n * sizeof *slots, &device));
         s->slots = device;
-        for (size_t i = 0; i < n_lists && status == DCI_OK; i++)
+        for (size_t i = 0; i < n_lists; i++)
                 slots[i] = (int32_t)s->stride;
-        if (status == DCI_OK)
-                status = gpubench_put(s->b, slots, n_lists * sizeof *slots, &device);
+        DCI_TRY(gpubench_put(s->b, slots, n_lists * sizeof *slots, &device));
         s->counts = device;
         s->args.counts = device;
-        free(slots);
-        return status;
+        return DCI_OK;
 }
 
 /* The plan's ranges, in place of those of attention to a list alone. */
 static dci_status put_ranges(sparse *s)
 {
         const size_t n = s->n_sequences;
-        int32_t *ranges = malloc(3 * n * sizeof *ranges);
+        int32_t *ranges = gpubench_host(s->b, 3 * n * sizeof *ranges);
         void *device = NULL;
         if (ranges == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "ranges of %zu sequences could not be had", n);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n; i++) {
                 ranges[i] = SINK;
                 ranges[n + i] = TOKENS - WINDOW;
@@ -83,7 +81,6 @@ static dci_status put_ranges(sparse *s)
         s->args.sink_end = at;
         s->args.recent_begin = at + n;
         s->args.n_tokens = at + 2 * n;
-        free(ranges);
         return status;
 }
 
@@ -92,7 +89,7 @@ static dci_status prepare(sparse *s, const gpubench_heads *heads)
         gpubench *b = s->b;
         gpubench_area keys = {0}, values = {0};
         int32_t ring = 64;
-        dci_status status = gpubench_attend_args(b, heads, s->n_slots, &s->args);
+        DCI_TRY(gpubench_attend_args(b, heads, s->n_slots, &s->args));
         while ((size_t)ring < s->n_slots)
                 ring *= 2;
         s->stride = s->n_slots - SINK - WINDOW;
@@ -107,20 +104,14 @@ static dci_status prepare(sparse *s, const gpubench_heads *heads)
         /* More layers than fit would measure nothing else. */
         const size_t fit = gpubench_free_bytes(b) / 10 * 8 / (2 * s->lane_bytes);
         s->n_sets = s->n_sets < fit || b->options->tiny ? s->n_sets : fit > 0 ? fit : 1;
-        if (status == DCI_OK)
-                status = gpubench_take(b, s->n_sets * s->lane_bytes, GPUBENCH_ON_DEVICE, &keys);
-        if (status == DCI_OK)
-                status = gpubench_take(b, s->n_sets * s->lane_bytes, GPUBENCH_ON_DEVICE, &values);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, keys.device, keys.n_bytes, DCI_BF16);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, values.device, values.n_bytes, DCI_BF16);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(b, s->n_sets * s->lane_bytes, GPUBENCH_ON_DEVICE, &keys));
+        DCI_TRY(gpubench_take(b, s->n_sets * s->lane_bytes, GPUBENCH_ON_DEVICE, &values));
+        DCI_TRY(gpubench_fill(b, keys.device, keys.n_bytes, DCI_BF16));
+        DCI_TRY(gpubench_fill(b, values.device, values.n_bytes, DCI_BF16));
         s->keys = keys.device;
         s->values = values.device;
-        status = put_ranges(s);
-        return status == DCI_OK ? put_lists(s) : status;
+        DCI_TRY(put_ranges(s));
+        return put_lists(s);
 }
 
 static dci_status measure(gpubench *b, size_t n_sequences, size_t n_slots)
@@ -131,42 +122,36 @@ static dci_status measure(gpubench *b, size_t n_sequences, size_t n_slots)
         sparse s = {.b = b, .n_slots = n_slots, .n_sequences = n_sequences};
         gpubench_time time = {0};
         s.n_sets = gpubench_sets(b, (size_t)bytes, 32);
-        dci_status status = prepare(&s, &heads);
+        DCI_TRY(prepare(&s, &heads));
         /* The reference sums in double, one row after the other: it would take seconds for the largest. */
-        if (status == DCI_OK && n_sequences * n_slots <= CHECKED_SLOTS) {
+        if (n_sequences * n_slots <= CHECKED_SLOTS) {
                 const dci_gpu_attend_args args = args_of(&s, s.n_sets - 1);
-                status = gpubench_attend_check(b, &heads, &args, NULL, 0, 0);
+                DCI_TRY(gpubench_attend_check(b, &heads, &args, NULL, 0, 0));
         }
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, attend, &s, s.n_sets, &time);
-        if (status == DCI_OK)
-                status = gpubench_attend_look(b, &heads, &s.args);
-        if (status == DCI_OK) {
-                json_t *shape = json_pack("{s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences,
-                                          "slots", (json_int_t)n_slots, "heads", HEADS, "group", GROUP, "dim", DIM,
-                                          "layers", (json_int_t)s.n_sets, "splits", (int)s.args.n_splits);
-                const double rate = bytes / (1e-6 * time.median);
-                status = gpubench_row(b, "sparse", "attend", shape, &time, bytes, b->limits.specified);
-                gpubench_note(b, "share_of_copy", rate / b->limits.memory);
-                printf("%5zu %6zu %6zu %6d %9.2f %9.2f %9.2f %7.3f %7.0f%%\n", n_sequences, n_slots, s.n_sets,
-                       (int)s.args.n_splits, time.median, time.p10, time.p90, rate * 1e-12,
-                       100 * rate / b->limits.memory);
-        }
+        DCI_TRY(gpubench_on_device(b, attend, &s, s.n_sets, &time));
+        DCI_TRY(gpubench_attend_finite(b, &heads, &s.args));
+        json_t *shape = json_pack("{s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences, "slots",
+                                  (json_int_t)n_slots, "heads", HEADS, "group", GROUP, "dim", DIM, "layers",
+                                  (json_int_t)s.n_sets, "splits", (int)s.args.n_splits);
+        const double rate = bytes / (1e-6 * time.median);
+        DCI_TRY(gpubench_row(b, "sparse", "attend", shape, &time, bytes, b->limits.specified));
+        gpubench_note(b, "share_of_copy", rate / b->limits.memory);
+        printf("%5zu %6zu %6zu %6d %9.2f %9.2f %9.2f %7.3f %7.0f%%\n", n_sequences, n_slots, s.n_sets,
+               (int)s.args.n_splits, time.median, time.p10, time.p90, rate * 1e-12, 100 * rate / b->limits.memory);
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_sparse(gpubench *b)
 {
         static const size_t batches[] = {1, 4, 16, 64}, slots[] = {256, 512, 1024, 2048};
         const bool tiny = b->options->tiny;
-        dci_status status = DCI_OK;
         printf("\nsparse: attention over slots, 32 query heads on 8 kv heads, d 128, bf16; us of one layer, in a "
                "graph\n"
                "%5s %6s %6s %6s %9s %9s %9s %7s %8s\n",
                "batch", "slots", "layers", "splits", "median", "p10", "p90", "TB/s", "of copy");
-        for (size_t i = 0; i < (tiny ? 1 : 4) && status == DCI_OK; i++)
-                for (size_t j = 0; j < (tiny ? 1 : 4) && status == DCI_OK; j++)
-                        status = measure(b, tiny ? 2 : batches[i], tiny ? 100 : slots[j]);
-        return status;
+        for (size_t i = 0; i < (tiny ? 1 : 4); i++)
+                for (size_t j = 0; j < (tiny ? 1 : 4); j++)
+                        DCI_TRY(measure(b, tiny ? 2 : batches[i], tiny ? 100 : slots[j]));
+        return DCI_OK;
 }

@@ -11,6 +11,7 @@
 #include "core/internal.h"
 
 #define GPUBENCH_DIM 128
+#define GPUBENCH_WALK_APART 37 /* steps of the walk from one layer's, or sequence's, queries to the next one's */
 
 typedef struct gpubench_stream {
         dci_context *context;
@@ -26,16 +27,15 @@ typedef struct gpubench_stream {
 dci_status gpubench_stream_open(dci_context *context, size_t n_heads, size_t group, size_t n_tokens, uint64_t seed,
                                 gpubench_stream *out);
 void gpubench_stream_close(gpubench_stream *stream);
-/* Keys and values of tokens [first, first + n) as bf16: [token][head][dim]. Beyond n_tokens the run begins anew. */
+/* Keys and values of tokens [first, first + n) as bf16: [token][head][dim]. Beyond n_tokens the run starts over. */
 dci_status gpubench_stream_rows(const gpubench_stream *stream, size_t first, size_t n, uint16_t *keys,
                                 uint16_t *values);
-/* Queries of n_steps steps of a decode behind `prompt` tokens, of which they seek some. */
+/* Makes the queries of n_steps steps of a decode after `prompt` tokens, some of which they look for. */
 dci_status gpubench_stream_walk(gpubench_stream *stream, size_t prompt, size_t n_steps);
-/* Queries of all heads at a step of the walk, which begins anew behind its end. */
+/* Queries of all heads at a step of the walk, which starts over after its end. */
 const uint16_t *gpubench_stream_queries(const gpubench_stream *stream, size_t step);
-/* Of the 176 best tokens of a step by exact keys (the sum over the group of the softmax), those that are among the best of the step before,
- * and those that are among the 512 that were so last: means over the later half of so many steps of one head, on the last `most`
- * tokens of the prompt. */
+/* Returns the share of the 176 best tokens of a step, by exact keys (the sum over the group of the softmax), that the step before had, and of
+ * those among the 512 most recent of such tokens: means over the later half of n_steps of one head, on the last `most` tokens of the prompt. */
 dci_status gpubench_stream_overlap(const gpubench_stream *stream, size_t most, size_t n_steps, double *out_last,
                                    double *out_kept);
 

@@ -50,23 +50,21 @@ static void make_head(const tailing *s, dci_rng *rng, unsigned char *out)
         }
 }
 
-/* Chunks of all sets, one behind the other; some, again and again. */
+/* Chunks of all sets, one after the other, with repeated contents. */
 static dci_status put_chunks(tailing *s, unsigned char *device)
 {
         enum { SOME = 8 };
         const size_t n = s->n_sets * s->n_sequences * s->n_chunks, bytes = HEADS * s->head_bytes;
-        unsigned char *host = malloc(SOME * bytes);
+        unsigned char *host = gpubench_host(s->b, SOME * bytes);
         dci_rng rng;
-        dci_status status = DCI_OK;
         if (host == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu bytes of codes could not be had", SOME * bytes);
+                return DCI_ERR_MEMORY;
         dci_rng_seed(&rng, s->b->options->arms.seed);
         for (size_t i = 0; i < (size_t)SOME * HEADS; i++)
                 make_head(s, &rng, host + i * s->head_bytes);
-        for (size_t i = 0; i < n && status == DCI_OK; i += SOME)
-                status = gpubench_upload(s->b, device + i * bytes, host, (n - i < SOME ? n - i : SOME) * bytes);
-        free(host);
-        return status;
+        for (size_t i = 0; i < n; i += SOME)
+                DCI_TRY(gpubench_upload(s->b, device + i * bytes, host, (n - i < SOME ? n - i : SOME) * bytes));
+        return DCI_OK;
 }
 
 static dci_status put_scores(tailing *s)
@@ -74,18 +72,17 @@ static dci_status put_scores(tailing *s)
         const size_t n = s->n_sequences * HEADS * (size_t)s->args.max_groups * GROUP;
         gpubench_area area = {0};
         dci_rng rng;
-        float *host = malloc(n * sizeof *host);
+        float *host = gpubench_host(s->b, n * sizeof *host);
         if (host == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu scores could not be had", n);
+                return DCI_ERR_MEMORY;
         dci_rng_seed(&rng, s->b->options->arms.seed + 1);
         for (size_t i = 0; i < n; i++)
                 host[i] = 2.0f * (float)dci_rng_normal(&rng);
-        dci_status status = gpubench_take(s->b, s->n_sets * n * sizeof *host, GPUBENCH_ON_DEVICE, &area);
+        DCI_TRY(gpubench_take(s->b, s->n_sets * n * sizeof *host, GPUBENCH_ON_DEVICE, &area));
         s->scores = (float *)(void *)area.device;
-        for (size_t set = 0; set < s->n_sets && status == DCI_OK; set++)
-                status = gpubench_upload(s->b, s->scores + set * n, host, n * sizeof *host);
-        free(host);
-        return status;
+        for (size_t set = 0; set < s->n_sets; set++)
+                DCI_TRY(gpubench_upload(s->b, s->scores + set * n, host, n * sizeof *host));
+        return DCI_OK;
 }
 
 /* Rows, lengths, candidates, numbers of chunks, signs and centres. */
@@ -93,15 +90,12 @@ static dci_status put_tables(tailing *s)
 {
         const size_t n = s->n_sequences, n_chunks = n * s->n_chunks;
         const float sign = 1 / sqrtf((float)DIM);
-        int32_t *numbers = calloc(3 * n + n_chunks, sizeof *numbers);
-        float *floats = calloc(SIGNS + n * HEADS * DIM, sizeof *floats);
+        int32_t *numbers = gpubench_host(s->b, (3 * n + n_chunks) * sizeof *numbers);
+        float *floats = gpubench_host(s->b, (SIGNS + n * HEADS * DIM) * sizeof *floats);
         void *device = NULL, *of_floats = NULL;
         dci_rng rng;
-        if (numbers == NULL || floats == NULL) {
-                free(numbers);
-                free(floats);
-                return dci_fail(DCI_ERR_MEMORY, "no tables of %zu sequences", n);
-        }
+        if (numbers == NULL || floats == NULL)
+                return DCI_ERR_MEMORY;
         dci_rng_seed(&rng, s->b->options->arms.seed + 2);
         for (size_t i = 0; i < n; i++) {
                 numbers[i] = (int32_t)i;
@@ -112,9 +106,8 @@ static dci_status put_tables(tailing *s)
                 numbers[3 * n + i] = (int32_t)i;
         for (size_t i = 0; i < SIGNS; i++)
                 floats[i] = dci_rng_below(&rng, 2) == 0 ? sign : -sign;
-        dci_status status = gpubench_put(s->b, numbers, (3 * n + n_chunks) * sizeof *numbers, &device);
-        if (status == DCI_OK)
-                status = gpubench_put(s->b, floats, (SIGNS + n * HEADS * DIM) * sizeof *floats, &of_floats);
+        DCI_TRY(gpubench_put(s->b, numbers, (3 * n + n_chunks) * sizeof *numbers, &device));
+        DCI_TRY(gpubench_put(s->b, floats, (SIGNS + n * HEADS * DIM) * sizeof *floats, &of_floats));
         const int32_t *at = device;
         s->args.rows = at;
         s->args.n_tokens = at + n;
@@ -122,17 +115,15 @@ static dci_status put_tables(tailing *s)
         s->args.chunks.numbers = at + 3 * n;
         s->args.signs = of_floats;
         s->args.centres = (const float *)of_floats + SIGNS;
-        free(numbers);
-        free(floats);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status take(tailing *s, size_t n_floats, int byte, float **out)
 {
         gpubench_area area = {0};
-        const dci_status status = gpubench_take(s->b, n_floats * sizeof **out, GPUBENCH_ON_DEVICE, &area);
+        DCI_TRY(gpubench_take(s->b, n_floats * sizeof **out, GPUBENCH_ON_DEVICE, &area));
         *out = (float *)(void *)area.device;
-        return status == DCI_OK ? s->b->ops->fill(s->b->gpu, s->b->stream, area.device, byte, area.n_bytes) : status;
+        return s->b->ops->fill(s->b->gpu, s->b->stream, area.device, byte, area.n_bytes);
 }
 
 /* Parts of a list: two blocks for each multiprocessor. */
@@ -161,37 +152,29 @@ static dci_status prepare(tailing *s)
                                           .head_bytes = (uint32_t)s->head_bytes,
                                           .piece_shift = 30};
         const size_t bytes = s->n_sets * s->n_sequences * s->n_chunks * s->args.chunks.chunk_bytes;
-        dci_status status = gpubench_take(s->b, bytes, GPUBENCH_ON_DEVICE, &chunks);
-        if (status == DCI_OK)
-                status = s->of_means ? gpubench_fill(s->b, chunks.device, bytes, DCI_BF16)
-                                     : put_chunks(s, chunks.device);
-        if (status == DCI_OK)
-                status = gpubench_put(s->b, &chunks.device, sizeof chunks.device, &pieces);
-        if (status == DCI_OK && !s->of_means)
-                status = put_scores(s);
-        if (status == DCI_OK)
-                status = put_tables(s);
-        if (status == DCI_OK)
-                status = take(s, n_lists * (size_t)s->args.n_parts * GROUP * (DIM + 2), 0xff, &s->args.partial);
-        if (status == DCI_OK)
-                status = take(s, n_lists, 0, &arrived);
-        if (status == DCI_OK)
-                status = take(s, n_queries * DIM, 0xff, &s->args.out);
-        if (status == DCI_OK)
-                status = take(s, n_queries, 0xff, &s->args.lse);
+        DCI_TRY(gpubench_take(s->b, bytes, GPUBENCH_ON_DEVICE, &chunks));
+        DCI_TRY(s->of_means ? gpubench_fill(s->b, chunks.device, bytes, DCI_BF16) : put_chunks(s, chunks.device));
+        DCI_TRY(gpubench_put(s->b, &chunks.device, sizeof chunks.device, &pieces));
+        if (!s->of_means)
+                DCI_TRY(put_scores(s));
+        DCI_TRY(put_tables(s));
+        DCI_TRY(take(s, n_lists * (size_t)s->args.n_parts * GROUP * (DIM + 2), 0xff, &s->args.partial));
+        DCI_TRY(take(s, n_lists, 0, &arrived));
+        DCI_TRY(take(s, n_queries * DIM, 0xff, &s->args.out));
+        DCI_TRY(take(s, n_queries, 0xff, &s->args.lse));
         s->args.chunks.pieces = pieces;
         s->args.arrived = (int32_t *)(void *)arrived;
-        return status;
+        return DCI_OK;
 }
 
 /* Lists of chosen candidates, all over the sequence, in the order of their slots. */
 static dci_status put_lists(tailing *s)
 {
         const size_t n_lists = s->n_sequences * HEADS;
-        int32_t *lists = malloc((2 * CHOSEN + 1) * n_lists * sizeof *lists);
+        int32_t *lists = gpubench_host(s->b, (2 * CHOSEN + 1) * n_lists * sizeof *lists);
         void *device = NULL;
         if (lists == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "lists of %zu heads could not be had", n_lists);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n_lists; i++) {
                 for (size_t k = 0; k < CHOSEN; k++) {
                         const size_t candidate = (k * s->n_tokens + i * s->n_tokens / n_lists) / CHOSEN;
@@ -204,7 +187,6 @@ static dci_status put_lists(tailing *s)
         s->sums.positions = device;
         s->sums.slots = s->sums.positions + n_lists * CHOSEN;
         s->sums.counts = s->sums.slots + n_lists * CHOSEN;
-        free(lists);
         return status;
 }
 
@@ -236,15 +218,10 @@ static dci_status prepare_sums(tailing *s)
                                            .arrived = args->arrived,
                                            .out = args->out,
                                            .lse = args->lse};
-        dci_status status = gpubench_take(s->b, n_lists * GROUP * DIM * 2, GPUBENCH_ON_DEVICE, &queries);
-        if (status == DCI_OK)
-                status = gpubench_take(s->b, 2 * lane, GPUBENCH_ON_DEVICE, &rows);
-        if (status == DCI_OK)
-                status = gpubench_fill(s->b, queries.device, queries.n_bytes, DCI_BF16);
-        if (status == DCI_OK)
-                status = gpubench_fill(s->b, rows.device, rows.n_bytes, DCI_BF16);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(gpubench_take(s->b, n_lists * GROUP * DIM * 2, GPUBENCH_ON_DEVICE, &queries));
+        DCI_TRY(gpubench_take(s->b, 2 * lane, GPUBENCH_ON_DEVICE, &rows));
+        DCI_TRY(gpubench_fill(s->b, queries.device, queries.n_bytes, DCI_BF16));
+        DCI_TRY(gpubench_fill(s->b, rows.device, rows.n_bytes, DCI_BF16));
         s->sums.queries = queries.device;
         s->sums.lanes = (dci_gpu_lanes){.keys = rows.device,
                                         .values = rows.device + lane,
@@ -258,21 +235,19 @@ static dci_status prepare_sums(tailing *s)
 }
 
 /* That all outputs were written, and are numbers. */
-static dci_status look(const tailing *s)
+static dci_status check_output(const tailing *s)
 {
         const size_t n = s->n_sequences * HEADS * GROUP;
-        float *out = malloc(n * (DIM + 1) * sizeof *out);
+        float *out = gpubench_host(s->b, n * (DIM + 1) * sizeof *out);
         if (out == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu outputs could not be had", n * DIM);
-        dci_status status = gpubench_download(s->b, out, s->args.out, n * DIM * sizeof *out);
-        if (status == DCI_OK)
-                status = gpubench_download(s->b, out + n * DIM, s->args.lse, n * sizeof *out);
-        for (size_t i = 0; i < n * (DIM + 1) && status == DCI_OK; i++)
+                return DCI_ERR_MEMORY;
+        DCI_TRY(gpubench_download(s->b, out, s->args.out, n * DIM * sizeof *out));
+        DCI_TRY(gpubench_download(s->b, out + n * DIM, s->args.lse, n * sizeof *out));
+        for (size_t i = 0; i < n * (DIM + 1); i++)
                 if (!isfinite(out[i]))
-                        status = dci_fail(BENCH_ERR_RUN, "the tail of %zu tokens: number %zu of %zu is %g", s->n_tokens,
-                                          i, n * (DIM + 1), (double)out[i]);
-        free(out);
-        return status;
+                        return dci_fail(BENCH_ERR_RUN, "the tail of %zu tokens: number %zu of %zu is %g", s->n_tokens,
+                                        i, n * (DIM + 1), (double)out[i]);
+        return DCI_OK;
 }
 
 /* bits: 0: means of pages. */
@@ -286,34 +261,28 @@ static dci_status measure(gpubench *b, size_t n_sequences, size_t n_tokens, size
         s.n_sets = gpubench_sets(b, bytes, 4);
         s.n_chunks = (n_tokens + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         s.head_bytes = DCI_GPU_CHUNK * row;
-        dci_status status = prepare(&s);
-        if (status == DCI_OK && s.of_means)
-                status = prepare_sums(&s);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, call, &s, s.n_sets, &time);
-        if (status == DCI_OK)
-                status = look(&s);
-        if (status == DCI_OK) {
-                const double rate = (double)bytes / (1e-6 * time.median);
-                json_t *shape =
-                        json_pack("{s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences,
+        DCI_TRY(prepare(&s));
+        if (s.of_means)
+                DCI_TRY(prepare_sums(&s));
+        DCI_TRY(gpubench_on_device(b, call, &s, s.n_sets, &time));
+        DCI_TRY(check_output(&s));
+        const double rate = (double)bytes / (1e-6 * time.median);
+        json_t *shape = json_pack("{s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:i}", "batch", (json_int_t)n_sequences,
                                   "tokens", (json_int_t)n_tokens, "bits", (json_int_t)bits, "heads", HEADS, "group",
                                   GROUP, "dim", DIM, "layers", (json_int_t)s.n_sets, "parts", (int)s.args.n_parts);
-                status = gpubench_row(b, "tail", s.of_means ? "sums" : "lowbit", shape, &time, (double)bytes,
-                                      b->limits.specified);
-                printf("%5zu %7zu %4zu %6zu %5d %9.2f %9.2f %9.2f %7.3f %6.0f%%\n", n_sequences, n_tokens, bits,
-                       s.n_sets, (int)s.args.n_parts, time.median, time.p10, time.p90, rate * 1e-12,
-                       b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0);
-        }
+        DCI_TRY(gpubench_row(b, "tail", s.of_means ? "sums" : "lowbit", shape, &time, (double)bytes,
+                             b->limits.specified));
+        printf("%5zu %7zu %4zu %6zu %5d %9.2f %9.2f %9.2f %7.3f %6.0f%%\n", n_sequences, n_tokens, bits, s.n_sets,
+               (int)s.args.n_parts, time.median, time.p10, time.p90, rate * 1e-12,
+               b->limits.specified > 0 ? 100 * rate / b->limits.specified : 0);
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 dci_status gpubench_tail(gpubench *b)
 {
         static const size_t tokens[] = {8192, 36864, 131072, 262144}, widths[] = {2, 0, 4, 1}, batches[] = {1, 4};
         const bool tiny = b->options->tiny;
-        dci_status status = DCI_OK;
         printf("\ntail: attention to candidates by low-bit values (bits 0: by means of pages of 16), 32 query heads on "
                "8 kv "
                "heads, d 128;\nus of one layer, in a graph; bytes of codes and scores, or of means; share of the "
@@ -322,8 +291,8 @@ dci_status gpubench_tail(gpubench *b)
                "batch", "tokens", "bits", "layers", "parts", "median", "p10", "p90", "TB/s", "share");
         for (size_t w = 0; w < (tiny ? 2 : 4); w++)
                 for (size_t i = 0; i < (tiny ? 1 : 2); i++)
-                        for (size_t j = 0; j < (tiny ? 1 : 4) && status == DCI_OK; j++)
+                        for (size_t j = 0; j < (tiny ? 1 : 4); j++)
                                 if (i == 0 || w < 2)
-                                        status = measure(b, batches[i], tiny ? 1024 : tokens[j], widths[w]);
-        return status;
+                                        DCI_TRY(measure(b, batches[i], tiny ? 1024 : tokens[j], widths[w]));
+        return DCI_OK;
 }

@@ -7,12 +7,12 @@
  */
 #include "core/internal.h"
 
-#include "bench/gpu/path.h"
+#include "bench/gpu/driver.h"
 #include "gpu/cuda/pin.h"
 
 #include <stdlib.h>
 
-const char *const gpubench_phase_names[PHASES] = {"append",    "form",   "score", "choose",
+const char *const gpubench_phase_names[PHASES] = {"append",    "encode",   "score", "select",
                                                   "residency", "gather", "tail",  "attend"};
 
 typedef struct span {
@@ -20,7 +20,7 @@ typedef struct span {
         void *begin, *end;
 } span;
 
-/* One for the program: an operation is told of its device and nothing else. */
+/* One for the program: an operation receives its device and no other context. */
 static struct {
         const dci_gpu_ops *below;
         dci_gpu_ops ops;
@@ -43,11 +43,11 @@ static dci_status begin(dci_gpu *gpu, void *stream, int phase)
                 more[tap.n_spans++] = (span){.phase = phase};
         }
         span *s = &tap.spans[tap.n_used];
-        dci_status status = s->begin != NULL ? DCI_OK : tap.below->event_create(gpu, true, &s->begin);
-        if (status == DCI_OK && s->end == NULL)
-                status = tap.below->event_create(gpu, true, &s->end);
+        DCI_TRY(s->begin != NULL ? DCI_OK : tap.below->event_create(gpu, true, &s->begin));
+        if (s->end == NULL)
+                DCI_TRY(tap.below->event_create(gpu, true, &s->end));
         s->phase = phase;
-        return status == DCI_OK ? tap.below->event_record(gpu, s->begin, stream) : status;
+        return tap.below->event_record(gpu, s->begin, stream);
 }
 
 static dci_status end(dci_gpu *gpu, void *stream)
@@ -73,7 +73,7 @@ static bool enters(int phase)
         }
 TAPPED(append, dci_gpu_append_args, PHASE_APPEND)
 TAPPED(pack, dci_gpu_pack_args, PHASE_APPEND)
-TAPPED(encode, dci_gpu_encode_args, PHASE_FORM)
+TAPPED(encode, dci_gpu_encode_args, PHASE_ENCODE)
 TAPPED(score, dci_gpu_score_args, PHASE_SCORE)
 TAPPED(select, dci_gpu_select_args, PHASE_SELECT)
 TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
@@ -101,7 +101,7 @@ static void touch(void *arg, size_t task, size_t worker)
                 t->memory[i] = t->memory[i]; /* cppcheck-suppress selfAssignment */
 }
 
-/* Memory is made present by all threads where it will be locked: the runtime would do it with one, several seconds for what is wanted here. */
+/* Touches memory with all threads before it is locked: the runtime would use one, and take several seconds. */
 static dci_status tap_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
 {
         touching t = {memory, n_bytes};
@@ -112,8 +112,8 @@ static dci_status tap_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out
                                    .fn = touch,
                                    .arg = &t};
         dci_gpu_place(memory, n_bytes, gpu->info.numa_node);
-        const dci_status status = dci_parallel(&region);
-        return status == DCI_OK ? tap.below->pin(gpu, memory, n_bytes, out_address) : status;
+        DCI_TRY(dci_parallel(&region));
+        return tap.below->pin(gpu, memory, n_bytes, out_address);
 }
 #endif
 
@@ -173,13 +173,13 @@ void gpubench_tap_time(void)
 
 dci_status gpubench_tap_times(gpubench *b, double *seconds)
 {
-        dci_status status = b->ops->stream_wait(b->gpu, b->stream);
+        DCI_TRY(b->ops->stream_wait(b->gpu, b->stream));
         tap.times = false;
-        for (size_t i = 0; i < tap.n_used && status == DCI_OK; i++) {
+        for (size_t i = 0; i < tap.n_used; i++) {
                 double took = 0;
-                status = b->ops->event_elapsed(b->gpu, tap.spans[i].begin, tap.spans[i].end, &took);
+                DCI_TRY(b->ops->event_elapsed(b->gpu, tap.spans[i].begin, tap.spans[i].end, &took));
                 seconds[tap.spans[i].phase] += took;
         }
         tap.n_used = 0;
-        return status;
+        return DCI_OK;
 }

@@ -24,29 +24,18 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
                               size_t budget, dci_kv_config *out)
 {
         dci_kv_config c;
-        dci_status status = dci_kv_config_init(&c, sizeof c);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_config_init(&c, sizeof c));
         c.n_layers = c.n_kv_heads = 1;
         c.n_query_heads = trace->group;
         c.dim_k = trace->keys.dim;
         c.dim_v = trace->values.dim;
         c.dtype = trace->keys.dtype;
         c.scale = trace->scale;
-        c.preset = arm->preset;
+        kvbench_set_arm(arms, arm, &c);
         c.budget = budget;
-        c.dense_layers = 0;
-        c.seed = arms->seed;
         c.foreground = 1;
-        if (arm->key_bits > 0)
-                c.key_bits = arm->key_bits;
-        if (arm->value_bits > 0)
-                c.value_bits = arm->value_bits;
-        if (arm->key_bits > 0)
-                c.summary = arm->learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
         /* Pages of groups are then pages of the cache, and units of what is fetched. */
         c.sink = arm->preset == DCI_KV_ARKVALE || arm->preset == DCI_KV_FREEKV ? 32 : 16;
-        kvbench_set_stages(arms, &c);
         *out = c;
         return DCI_OK;
 }
@@ -54,17 +43,12 @@ dci_status gpubench_kv_config(const kvbench_options *arms, const kvbench_trace *
 static dci_status open_cache(dci_context *context, const kvbench_options *arms, const kvbench_arm *arm, walking *w)
 {
         dci_kv_config c;
-        dci_status status = gpubench_kv_config(arms, w->trace, arm, w->out->budget, &c);
-        if (status != DCI_OK)
-                return status;
-        status = dci_kv_create(context, &c, &w->kv);
-        if (status == DCI_OK)
-                status = dci_kv_info_init(&w->info, sizeof w->info);
-        if (status == DCI_OK)
-                status = dci_kv_get_info(w->kv, &w->info);
-        if (status == DCI_OK)
-                status = dci_kv_open(w->kv, &w->sequence);
-        return status == DCI_OK ? dci_kv_plan_create(w->kv, 1, &w->plan) : status;
+        DCI_TRY(gpubench_kv_config(arms, w->trace, arm, w->out->budget, &c));
+        DCI_TRY(dci_kv_create(context, &c, &w->kv));
+        DCI_TRY(dci_kv_info_init(&w->info, sizeof w->info));
+        DCI_TRY(dci_kv_get_info(w->kv, &w->info));
+        DCI_TRY(dci_kv_open(w->kv, &w->sequence));
+        return dci_kv_plan_create(w->kv, 1, &w->plan);
 }
 
 static dci_status append(walking *w, size_t first, size_t n)
@@ -72,10 +56,10 @@ static dci_status append(walking *w, size_t first, size_t n)
         const bench_rows *keys = &w->trace->keys, *values = &w->trace->values;
         const size_t element = dci_dtype_size(keys->dtype);
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
         rows.keys = (const char *)keys->data + first * keys->dim * element;
         rows.values = (const char *)values->data + first * values->dim * element;
-        return status == DCI_OK ? dci_kv_append(w->kv, 0, 1, &w->sequence, &n, &rows) : status;
+        return dci_kv_append(w->kv, 0, 1, &w->sequence, &n, &rows);
 }
 
 /* Query rows as floats. */
@@ -93,21 +77,18 @@ static void to_f32(walking *w, const bench_rows *rows, size_t first, size_t n)
 static dci_status prefill(walking *w)
 {
         const kvbench_trace *trace = w->trace;
-        dci_status status = DCI_OK;
         const size_t n_observed = trace->observed.n / trace->group;
         to_f32(w, &trace->observed, 0, trace->observed.n);
-        for (size_t t = 0, n; t < trace->prompt && status == DCI_OK; t += n) {
+        for (size_t t = 0, n; t < trace->prompt; t += n) {
                 n = trace->prompt - t < PREFILL_TOKENS ? trace->prompt - t : PREFILL_TOKENS;
-                status = dci_kv_reserve(w->kv, 1, &w->sequence, &n);
-                if (status == DCI_OK)
-                        status = append(w, t, n);
-                if (status == DCI_OK && t + n == trace->prompt)
-                        status = dci_kv_end_prompt(w->kv, 0, w->sequence, n_observed,
-                                                   n_observed > 0 ? w->queries : NULL, trace->keys.dim);
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(w->kv, 1, &w->sequence);
+                DCI_TRY(dci_kv_reserve(w->kv, 1, &w->sequence, &n));
+                DCI_TRY(append(w, t, n));
+                if (t + n == trace->prompt)
+                        DCI_TRY(dci_kv_end_prompt(w->kv, 0, w->sequence, n_observed, n_observed > 0 ? w->queries : NULL,
+                                                  trace->keys.dim));
+                DCI_TRY(dci_kv_step_end(w->kv, 1, &w->sequence));
         }
-        return status;
+        return DCI_OK;
 }
 
 static void note_plan(walking *w, size_t step)
@@ -126,26 +107,26 @@ static void note_plan(walking *w, size_t step)
         out->n_asked += (size_t)out->n_units[step];
 }
 
-static dci_status decode(walking *w)
+static dci_status walk_step(walking *w, size_t step)
 {
         const kvbench_trace *trace = w->trace;
+        to_f32(w, &trace->queries, step * trace->group, trace->group);
+        DCI_TRY(dci_kv_reserve(w->kv, 1, &w->sequence, NULL));
+        DCI_TRY(append(w, trace->prompt + step, 1));
+        DCI_TRY(dci_kv_plan_make(w->kv, 0, 1, &w->sequence, w->queries, trace->keys.dim, &w->plan));
+        note_plan(w, step);
+        DCI_TRY(dci_kv_step_end(w->kv, 1, &w->sequence));
+        return dci_kv_maintain(w->kv, 1, &w->sequence);
+}
+
+static dci_status decode(walking *w)
+{
         dci_status status = DCI_OK;
         bench_progress progress;
         bench_progress_begin(&progress, w->out->name);
         for (size_t s = 0; s < w->out->n_steps && status == DCI_OK; s++) {
                 bench_progress_step(&progress, s, w->out->n_steps);
-                to_f32(w, &trace->queries, s * trace->group, trace->group);
-                status = dci_kv_reserve(w->kv, 1, &w->sequence, NULL);
-                if (status == DCI_OK)
-                        status = append(w, trace->prompt + s, 1);
-                if (status == DCI_OK)
-                        status = dci_kv_plan_make(w->kv, 0, 1, &w->sequence, w->queries, trace->keys.dim, &w->plan);
-                if (status == DCI_OK) {
-                        note_plan(w, s);
-                        status = dci_kv_step_end(w->kv, 1, &w->sequence);
-                }
-                if (status == DCI_OK)
-                        status = dci_kv_maintain(w->kv, 1, &w->sequence);
+                status = walk_step(w, s);
         }
         bench_progress_end(&progress);
         return status;
@@ -286,7 +267,7 @@ dci_status gpubench_walk_hits_offline(const gpubench_walk *walk, size_t n_frames
                         const bool fresh = n_held < n_frames;
                         const ptrdiff_t f = fresh ? (ptrdiff_t)n_held++ : find_latest(due, used, n_frames, (int32_t)s);
                         if (f < 0)
-                                continue; /* more units than frames: it is read where it lies */
+                                continue; /* more units than frames: it is read from host memory */
                         if (!fresh)
                                 frame_of[held[f]] = -1;
                         held[f] = walk->units[i];

@@ -68,11 +68,8 @@ dci_status kmeans_call_open(dci_context *helper, const kmeans_options *o, const 
         out->helper = helper;
         out->rows = rows;
         out->lists = lists;
-        dci_status status = fill_config(o, rows, n_clusters, capacity, &out->config);
-        if (status == DCI_OK)
-                status = dci_kmeans_report_init(&out->report, sizeof out->report);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(fill_config(o, rows, n_clusters, capacity, &out->config));
+        DCI_TRY(dci_kmeans_report_init(&out->report, sizeof out->report));
         /* The library says so, too, but after more memory was asked for. */
         if (n_clusters > n)
                 return dci_fail(DCI_ERR_INVALID, "--clusters %zu: there are only %zu rows", n_clusters, n);
@@ -302,10 +299,9 @@ static dci_status read_start(kmeans_state *s)
 static dci_status get_data(kmeans_state *s)
 {
         bench_name(s->name, sizeof s->name, bench_base_name(s->options.base));
-        dci_status status = bench_read_rows(s->helper, s->options.base, s->options.limit, &s->base);
-        if (status == DCI_OK)
-                status = convert_base(s);
-        return status == DCI_OK ? read_start(s) : status;
+        DCI_TRY(bench_read_rows(s->helper, s->options.base, s->options.limit, &s->base));
+        DCI_TRY(convert_base(s));
+        return read_start(s);
 }
 
 /* --- measuring --------------------------------------------------------------------------------------------------------- */
@@ -398,27 +394,21 @@ static dci_status measure(kmeans_state *s)
 static dci_status run(kmeans_state *s, int argc, char **argv)
 {
         const kmeans_options *o = &s->options;
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK && o->trace != NULL)
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        if (o->trace != NULL)
                 return kmeans_trace(o, argc, argv);
-        if (status == DCI_OK)
-                status = kmeans_context(o, 0, &s->helper);
-        for (size_t i = 0; status == DCI_OK && i < o->threads.n; i++)
-                status = kmeans_context(o, o->threads.values[i], &s->contexts[i]);
-        if (status == DCI_OK)
-                status = get_data(s);
-        if (status == DCI_OK)
-                status = open_arms(s);
-        if (status == DCI_OK)
-                status = measure(s);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(kmeans_context(o, 0, &s->helper));
+        for (size_t i = 0; i < o->threads.n; i++)
+                DCI_TRY(kmeans_context(o, o->threads.values[i], &s->contexts[i]));
+        DCI_TRY(get_data(s));
+        DCI_TRY(open_arms(s));
+        DCI_TRY(measure(s));
         print_report(s);
         if (o->json != NULL)
-                status = bench_write_json(report_json(s, argc, argv), o->json);
-        for (size_t i = 0; status == DCI_OK && i < s->n_arms; i++)
-                status = kmeans_check_capacity(s->arms[i].report.largest, o->capacity);
-        return status;
+                DCI_TRY(bench_write_json(report_json(s, argc, argv), o->json));
+        for (size_t i = 0; i < s->n_arms; i++)
+                DCI_TRY(kmeans_check_capacity(s->arms[i].report.largest, o->capacity));
+        return DCI_OK;
 }
 
 int bench_kmeans(int argc, char **argv)

@@ -35,24 +35,20 @@ const char *kmeans_stop_name(int32_t stop)
 
 /* --- help -------------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const char help_usage[] =
         "usage: dci-bench kmeans --base FILE --clusters LIST [options]\n"
         "       dci-bench kmeans --trace FOLDER [options]\n"
         "\n"
-        "With --base: clusters the rows of a file and prints time, objective and the sizes of clusters. Each number of "
-        "clusters\n"
+        "With --base: clusters the rows of a file and prints time, objective and the sizes of clusters. Each number of clusters\n"
         "with each number of threads is an arm; the arms take turns, after one round to warm up.\n"
         "\n"
-        "With --trace: cuts the prompt's keys after the first 16 into pages in three ways (clusters of at most a page; "
-        "plain\n"
-        "clusters, each cut by position; by position alone), takes pages by the attention of the group's heads to "
-        "their "
-        "means,\n"
+        "With --trace: cuts the prompt's keys after the first 16 into pages in three ways (clusters of at most a page; plain\n"
+        "clusters, each cut by position; by position alone), takes pages by the attention of the group's heads to their means,\n"
         "best first, and prints which share of the prompt's true attention the chosen tokens hold.\n"
         "\n"
         "data:\n"
-        "  --base FILE               rows: .npy (float32, float16, uint16 as bfloat16 bits), .fvecs, .bvecs, .fbin, "
-        ".u8bin,\n"
+        "  --base FILE               rows: .npy (float32, float16, uint16 as bfloat16 bits), .fvecs, .bvecs, .fbin, .u8bin,\n"
         "                            .i8bin or IDX images of bytes\n"
         "  --trace FOLDER            keys.npy, queries.npy and meta.json of captured attention\n"
         "  --limit N                 with --base: only the first N rows (default all)\n"
@@ -64,32 +60,23 @@ static const char help_clusters[] =
         "  --clusters LIST           numbers of clusters, comma separated; --base needs it, or --init-file\n"
         "  --metric cosine|l2|ip     default cosine\n"
         "  --iter N                  most rounds, 0 to 100000 (default 20; with --trace 10)\n"
-        "  --tolerance SHARE         stops when a round changes the objective by no more than this share of it, above "
-        "0 and at\n"
+        "  --tolerance SHARE         stops when a round changes the objective by no more than this share of it, above 0 and at\n"
         "                            most 1 (default: when no label changes)\n"
-        "  --init random|plusplus|even  where centroids start: rows drawn, k-means++, evenly spaced rows (default "
-        "random)\n"
+        "  --init random|plusplus|even  where centroids start: rows drawn, k-means++, evenly spaced rows (default random)\n"
         "  --init-file FILE.npy      with --base: the centroids to start from, clusters x dim of float32\n"
         "  --seed N                  of the draws, 0 to 9223372036854775807 (default 0)\n"
         "  --redo N                  runs from different starts, of which the best is kept, 1 to 1000 (default 1)\n"
-        "  --centroid unit|mean      under cosine: the mean of the unit rows, or of the rows as they are (default "
-        "unit)\n"
+        "  --centroid unit|mean      under cosine: the mean of the unit rows, or of the rows as they are (default unit)\n"
         "  --subtract-mean           takes the mean of all rows from each\n"
         "  --capacity C              with --base: most rows of a cluster (default any number)\n"
-        "  --segment-rows S          clusters segments of S rows, each into its share of the clusters (default all at "
-        "once)\n"
-        "  --iter-global N           with --segment-rows: most rounds over all rows afterwards, 0 to 100000 (default "
-        "0)\n"
+        "  --segment-rows S          clusters segments of S rows, each into its share of the clusters (default all at once)\n"
+        "  --iter-global N           with --segment-rows: most rounds over all rows afterwards, 0 to 100000 (default 0)\n"
         "\n"
         "pages, with --trace:\n"
         "  --page N                  rows of a page, 1 to 65536 (default 16)\n"
-        "  --seeds N                 shares are means over --seed and the N - 1 after it, 1 to 1000 (default 1); the "
-        "other "
-        "figures\n"
-        "                            are those of the last. A share of few tokens moves by a quarter from seed to "
-        "seed\n"
-        "  --slack F                 balanced clusters: F times the least number that holds all rows, 1 to 16 (default "
-        "3: docs/clustering.md)\n"
+        "  --seeds N                 shares are means over --seed and the N - 1 after it, 1 to 1000 (default 1); the other figures\n"
+        "                            are those of the last. A share of few tokens moves by a quarter from seed to seed\n"
+        "  --slack F                 balanced clusters: F times the least number that holds all rows, 1 to 16 (default 3: docs/clustering.md)\n"
         "\n";
 
 static const char help_output[] =
@@ -98,39 +85,30 @@ static const char help_output[] =
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "  --rounds R                with --base: measured rounds, 1 to 1000 (default 3)\n"
         "  --out-centroids FILE.npy  with --base and one number of clusters: writes the centroids\n"
-        "  --json FILE               also write {machine, command, dataset, rows}; a row has the columns below and "
-        "more:\n"
-        "                            iter, as asked for, and rounds, as carried out; history, with objective, seconds "
-        "since the\n"
+        "  --json FILE               also write {machine, command, dataset, rows}; a row has the columns below and more:\n"
+        "                            iter, as asked for, and rounds, as carried out; history, with objective, seconds since the\n"
         "                            call began, moved rows and empty clusters of each round of the fastest call\n"
         "  --help                    this text\n"
         "\n"
         "what the columns mean:\n"
         "  seconds       median over --rounds of the whole call, with labels and centroids\n"
-        "  objective     of the labels and centroids returned: the sum over rows of the cosine to the own centroid "
-        "(ip: "
-        "of the\n"
+        "  objective     of the labels and centroids returned: the sum over rows of the cosine to the own centroid (ip: of the\n"
         "                inner product; l2: of the squared distance)\n"
         "  free          the objective if each row went to its nearest centroid, whatever the capacity\n"
         "  stop          why rounds ended: after --iter rounds, stable (no label changed), or the tolerance\n"
-        "  share B n     true softmax weight of the tokens chosen in a budget of n tokens, of which 80 are the first "
-        "16 "
-        "and a\n"
-        "                window, over that of all prompt tokens after the first 16; both sums run over the query heads "
-        "and\n"
-        "                positions before the division. Positions: prompt + 8 and every 24th from there (240th, where "
-        "1,000\n"
+        "  share B n     true softmax weight of the tokens chosen in a budget of n tokens, of which 80 are the first 16 and a\n"
+        "                window, over that of all prompt tokens after the first 16; both sums run over the query heads and\n"
+        "                positions before the division. Positions: prompt + 8 and every 24th from there (240th, where 1,000\n"
         "                tokens or more are decoded)\n"
         "  fill          rows per page over --page\n"
         "\n"
-        "exit codes: 0 done; 1 failed: memory, a write, a self-check, among them a cluster beyond the capacity; 2 "
-        "usage "
-        "error or\n"
+        "exit codes: 0 done; 1 failed: memory, a write, a self-check, among them a cluster beyond the capacity; 2 usage error or\n"
         "bad input, one sentence on stderr\n"
         "\n"
         "examples:\n"
         "  dci-bench kmeans --base keys.npy --clusters 400,2048 --iter 10 --threads 1,2 --json kmeans.json\n"
         "  dci-bench kmeans --trace bench/data/smollm2-debref-layer06_head0\n";
+/* clang-format on */
 
 void kmeans_print_help(void)
 {
@@ -139,7 +117,7 @@ void kmeans_print_help(void)
 
 /* --- checks ------------------------------------------------------------------------------------------------------------ */
 
-/* An option that this kind of run would not look at is a misunderstanding. */
+/* Refuses an option that this kind of run does not use. */
 static dci_status check_source(const kmeans_options *o)
 {
         const struct {
@@ -190,11 +168,8 @@ static dci_status check_init(const kmeans_options *o)
 
 static dci_status check(const kmeans_options *o)
 {
-        dci_status status = check_source(o);
-        if (status == DCI_OK)
-                status = check_init(o);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_source(o));
+        DCI_TRY(check_init(o));
         if (o->out_centroids != NULL && o->clusters.n > 1)
                 return dci_fail(DCI_ERR_INVALID, "--out-centroids goes with one number of --clusters, not with %zu",
                                 o->clusters.n);

@@ -153,22 +153,18 @@ static dci_status make_pages(trace_state *s, const kmeans_options *o)
         size_t balanced = (size_t)ceil((double)n / (double)o->page * o->slack);
         balanced = balanced < needed ? needed : balanced > n ? n : balanced;
         const size_t clusters[2] = {balanced, n < o->page ? 1 : n / o->page}, capacities[2] = {o->page, 0};
-        dci_status status = DCI_OK;
-        for (size_t a = 0; status == DCI_OK && a < N_ARMS; a++) {
-                status = pages_alloc(s, &s->arms[a]);
-                if (status == DCI_OK && a != ARM_POSITION)
-                        status = kmeans_call_open(s->helper, o, &s->x, clusters[a], capacities[a], true, &s->calls[a]);
-                if (status == DCI_OK && a != ARM_POSITION)
-                        status = kmeans_call_run(&s->calls[a], s->measured);
-                if (status != DCI_OK)
-                        return status;
-                if (a == ARM_POSITION)
+        for (size_t a = 0; a < N_ARMS; a++) {
+                DCI_TRY(pages_alloc(s, &s->arms[a]));
+                if (a == ARM_POSITION) {
                         pages_by_position(s, &s->arms[a]);
-                else
+                } else {
+                        DCI_TRY(kmeans_call_open(s->helper, o, &s->x, clusters[a], capacities[a], true, &s->calls[a]));
+                        DCI_TRY(kmeans_call_run(&s->calls[a], s->measured));
                         pages_of_call(s, &s->calls[a], a == ARM_BALANCED, &s->arms[a]);
-                status = find_means(s, &s->arms[a]);
+                }
+                DCI_TRY(find_means(s, &s->arms[a]));
         }
-        return status;
+        return DCI_OK;
 }
 
 /* --- attention --------------------------------------------------------------------------------------------------------- */

@@ -79,17 +79,15 @@ dci_status kvbench_trace_open(dci_context *helper, const kvbench_options *o, con
 {
         memset(out, 0, sizeof *out);
         out->helper = helper;
-        dci_status status = folder != NULL ? read_folder(helper, folder, out)
-                                           : kvbench_synthetic(helper, o->synthetic, o->seed, out);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(folder != NULL ? read_folder(helper, folder, out)
+                               : kvbench_synthetic(helper, o->synthetic, o->seed, out));
         if (out->group > DCI_KV_MAX_GROUP)
                 return dci_fail(DCI_ERR_LIMIT, "%s: %zu query heads per kv head; at most %zu are allowed", out->name,
                                 out->group, DCI_KV_MAX_GROUP);
         if (o->steps < out->tokens - out->prompt)
                 out->tokens = out->prompt + o->steps;
-        status = to_floats(helper, &out->keys, out->tokens, &out->key_rows);
-        return status == DCI_OK ? to_floats(helper, &out->values, out->tokens, &out->value_rows) : status;
+        DCI_TRY(to_floats(helper, &out->keys, out->tokens, &out->key_rows));
+        return to_floats(helper, &out->values, out->tokens, &out->value_rows);
 }
 
 void kvbench_trace_close(kvbench_trace *trace)

@@ -116,11 +116,8 @@ static void count_hits(kvbench_judge *judge, const int32_t *chosen, size_t n)
 dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan *plan)
 {
         const parts p = parts_of(plan);
-        dci_status status = check_plan(judge, t, plan);
-        if (status == DCI_OK)
-                status = check_budget(judge, t, &p);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_plan(judge, t, plan));
+        DCI_TRY(check_budget(judge, t, &p));
         const size_t same = in_both(plan->positions, p.n_chosen, judge->before, judge->n_before);
         const size_t either = p.n_chosen + judge->n_before - same;
         if (judge->n_steps > 0 && either > 0) {

@@ -8,7 +8,7 @@ typedef struct kv_state {
         kvbench_options options;
         dci_context *helper, *measured; /* all CPUs: reading and judging are not measured; --threads of them */
         kvbench_trace anchor;           /* without rows: none */
-        kvbench_row *rows;              /* of all traces, one trace behind the other */
+        kvbench_row *rows;              /* of all traces, one after the other */
         size_t n_rows;
 } kv_state;
 
@@ -125,8 +125,8 @@ static dci_status check_anchor(const kv_state *s, const kvbench_trace *trace)
 static dci_status play_trace(kv_state *s, const kvbench_trace *trace, kvbench_truth *truth, kvbench_row *rows,
                              size_t n_rows)
 {
-        dci_status status = check_anchor(s, trace);
-        for (size_t i = 0; status == DCI_OK && i < n_rows; i++) {
+        DCI_TRY(check_anchor(s, trace));
+        for (size_t i = 0; i < n_rows; i++) {
                 kvbench_row *row = &rows[i];
                 snprintf(row->trace, sizeof row->trace, "%s", trace->name);
                 row->tokens = trace->tokens;
@@ -134,16 +134,14 @@ static dci_status play_trace(kv_state *s, const kvbench_trace *trace, kvbench_tr
                 row->group = trace->group;
                 row->dim_k = trace->keys.dim;
                 row->dim_v = trace->values.dim;
-                status = kvbench_arm_check(s->measured, trace, row);
+                DCI_TRY(kvbench_arm_check(s->measured, trace, row));
         }
-        if (status == DCI_OK)
-                status = kvbench_truth_find(&s->options, trace, truth);
-        for (size_t i = 0; status == DCI_OK && i < n_rows; i++)
+        DCI_TRY(kvbench_truth_find(&s->options, trace, truth));
+        for (size_t i = 0; i < n_rows; i++)
                 if (*rows[i].reason == '\0')
-                        status = kvbench_play(s->measured, trace, truth, &rows[i]);
-        if (status == DCI_OK)
-                kvbench_print_table(trace, s->measured, rows, n_rows);
-        return status;
+                        DCI_TRY(kvbench_play(s->measured, trace, truth, &rows[i]));
+        kvbench_print_table(trace, s->measured, rows, n_rows);
+        return DCI_OK;
 }
 
 static dci_status run(kv_state *s, int argc, char **argv)
@@ -151,17 +149,14 @@ static dci_status run(kv_state *s, int argc, char **argv)
         const kvbench_options *o = &s->options;
         const bench_index_options like = {.isa = o->isa};
         const size_t n_traces = o->n_traces > 0 ? o->n_traces : 1, n_each = kvbench_arms(o, NULL);
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&like, 0, &s->helper);
-        if (status == DCI_OK)
-                status = bench_context(&like, o->threads, &s->measured);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&like, 0, &s->helper));
+        DCI_TRY(bench_context(&like, o->threads, &s->measured));
         s->rows = dci_calloc(s->helper, n_traces * n_each, sizeof *s->rows);
         if (s->rows == NULL)
                 return DCI_ERR_MEMORY;
         s->n_rows = n_traces * n_each;
+        dci_status status = DCI_OK;
         if (o->anchor != NULL)
                 status = kvbench_trace_open(s->helper, o, o->anchor, &s->anchor);
         for (size_t i = 0; status == DCI_OK && i < n_traces; i++) {

@@ -62,7 +62,7 @@ typedef struct kvbench_options {
 } kvbench_options;
 
 dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *out, bool *out_help);
-/* What kv and layers share: presets, widths, codes, threads, isa, seed, json; beside `more` options. One budget. */
+/* What kv and layers share: presets, widths, codes, threads, isa, seed, json; and the options of `more`. One budget. */
 dci_status kvbench_arms_parse(int argc, char **argv, const char *presets, const bench_option *more, size_t n_more,
                               kvbench_options *out, bool *out_help);
 /* Folders with commas between them; NULL: none. Free with kvbench_options_free, also after a failure. */
@@ -176,7 +176,7 @@ typedef struct kvbench_arm {
 
 enum { KVBENCH_APPEND, KVBENCH_PLAN, KVBENCH_ATTEND, KVBENCH_MAINTAIN, KVBENCH_STEP, KVBENCH_TIMES };
 
-/* Somebody who looks at the plan of position t, outside of the clock. */
+/* Called with the plan of position t, outside of the clock. */
 typedef dci_status (*kvbench_watch)(void *arg, size_t t, const dci_kv_plan *plan);
 
 typedef struct kvbench_row {
@@ -193,7 +193,7 @@ typedef struct kvbench_row {
         kvbench_marks marks;
         size_t n_steps, n_planned;
         double decided, corrected; /* of all lists, those that their own queries chose; those that were corrected */
-        double form_ms;
+        double build_ms;
         bench_latency times[KVBENCH_TIMES];
         int32_t refits;
         double drift;
@@ -202,13 +202,13 @@ typedef struct kvbench_row {
 /* bench/kv/kv.c: a preset, width of keys and of values, sort of codes and budget after the other; returns how many. arms NULL: only counts. */
 size_t kvbench_arms(const kvbench_options *o, kvbench_arm *arms);
 
+/* Preset, codes, seed and stages of an arm; no layer is dense. */
+void kvbench_set_arm(const kvbench_options *o, const kvbench_arm *arm, dci_kv_config *c);
 /* Checks that the arm can be created, or writes into row->reason why it is not played. */
 dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, kvbench_row *row);
 dci_status kvbench_play(dci_context *context, const kvbench_trace *trace, const kvbench_truth *truth, kvbench_row *row);
 
 /* "sketch" and "K4 V2 learned" */
-/* How many stages the options ask a preset of codes for. */
-void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c);
 void kvbench_codes_name(const kvbench_arm *arm, char *out, size_t size);
 
 /* --- bench/kv/report.c ---------------------------------------------------------------------------------------------------------- */

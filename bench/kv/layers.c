@@ -14,7 +14,7 @@
 #include "simd/kernels.h"
 
 #define PREFILL_TOKENS ((size_t)1024) /* of a step */
-#define FULL_STEPS 2                  /* in which full attention is measured beside */
+#define FULL_STEPS 2                  /* in which full attention is measured, too */
 
 typedef struct layers_options {
         kvbench_options arms; /* presets, widths, codes, threads, isa, seed, json */
@@ -28,7 +28,7 @@ static const char *const time_names[TIMES] = {"append", "plan", "attend", "full"
 
 typedef struct layers_row {
         kvbench_arm arm;
-        double fill_ms, form_ms; /* of a layer: storing the prompt, and forming what is kept of it */
+        double fill_ms, build_ms; /* of a layer: storing the prompt, and forming what is kept of it */
         double *seconds[TIMES];
         size_t n[TIMES];
         bench_latency times[TIMES];
@@ -38,11 +38,11 @@ typedef struct layers_row {
         dci_kv_info info;
 } layers_row;
 
+/* clang-format off */
 static const char help[] =
         "usage: dci-bench layers [options]\n"
         "\n"
-        "Decodes some tokens of a model's shape, layer by layer, with made-up rows of d 128 and four query heads to a "
-        "kv\n"
+        "Decodes some tokens of a model's shape, layer by layer, with made-up rows of d 128 and four query heads to a kv\n"
         "head (those of 'kv --synthetic'), and prints what one layer of one step costs, beside full attention.\n"
         "\n"
         "  --layers N                1 to 128 (default 32)\n"
@@ -57,16 +57,14 @@ static const char help[] =
         "  --threads N               (default 1)\n"
         "  --isa NAME                (default auto)\n"
         "  --seed N                  (default 0)\n"
-        "  --json FILE               also write {machine, command, rows}; maintain_us_p99_tenths and "
-        "bytes_token_tenths of\n"
+        "  --json FILE               also write {machine, command, rows}; maintain_us_p99_tenths and bytes_token_tenths of\n"
         "                            a row: of each tenth of the steps, and all memory per token at its end\n"
         "\n"
-        "columns, of one layer: fill ms and form ms (the prompt stored, and codes or summaries made of it), then "
-        "median and\n"
-        "99th percentile of append, plan and attend in us, full attention's median, maintain where groups were due; "
-        "tokens/s:\n"
+        "columns, of one layer: fill ms and build ms (the prompt stored, and codes or summaries made of it), then median and\n"
+        "99th percentile of append, plan and attend in us, full attention's median, maintain where groups were due; tokens/s:\n"
         "of all layers, appended, planned and attended to, against full attention.\n"
         "Needs layers x heads x tokens x 512 bytes of memory: 4 GiB by default.\n";
+/* clang-format on */
 
 /* --- one arm -------------------------------------------------------------------------------------------------------------- */
 
@@ -86,35 +84,22 @@ static dci_status open_arm(dci_context *context, playing *p, layers_row *row)
 {
         const layers_options *o = p->o;
         dci_kv_config config;
-        dci_status status = dci_kv_config_init(&config, sizeof config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_config_init(&config, sizeof config));
         config.n_layers = o->n_layers;
         config.n_kv_heads = o->n_heads;
         config.n_query_heads = o->n_heads * p->trace->group;
         config.dim_k = p->trace->keys.dim;
         config.dtype = p->trace->keys.dtype;
         config.scale = p->trace->scale;
-        config.preset = row->arm.preset;
+        kvbench_set_arm(&o->arms, &row->arm, &config);
         config.budget = o->budget;
-        config.dense_layers = 0;
-        config.seed = o->arms.seed;
         config.foreground = 1; /* so that forming is timed by itself */
-        if (row->arm.key_bits > 0)
-                config.key_bits = row->arm.key_bits;
-        if (row->arm.value_bits > 0)
-                config.value_bits = row->arm.value_bits;
         if (o->ring > 0 && row->arm.preset == DCI_KV_PRKV)
                 config.ring = o->ring;
-        if (row->arm.learned)
-                config.summary = DCI_KV_SUMMARY_LEARNED;
-        kvbench_set_stages(&o->arms, &config);
-        status = dci_kv_create(context, &config, &p->kv);
-        if (status == DCI_OK)
-                status = dci_kv_open(p->kv, &p->sequence);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
-        return status == DCI_OK ? dci_kv_plan_create(p->kv, 1, &p->plan) : status;
+        DCI_TRY(dci_kv_create(context, &config, &p->kv));
+        DCI_TRY(dci_kv_open(p->kv, &p->sequence));
+        DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));
+        return dci_kv_plan_create(p->kv, 1, &p->plan);
 }
 
 /* Tokens [first, first + n) of the trace, for every head. */
@@ -146,28 +131,26 @@ static void queries_at(const playing *p, const bench_rows *from, size_t position
 
 static dci_status fill(playing *p, layers_row *row)
 {
-        dci_status status = DCI_OK;
         const size_t last = p->o->tokens - p->o->tokens % PREFILL_TOKENS;
-        for (size_t t = 0, n; t < p->o->tokens && status == DCI_OK; t += n) {
+        for (size_t t = 0, n; t < p->o->tokens; t += n) {
                 n = t < last ? PREFILL_TOKENS : p->o->tokens - t;
                 const bool ends = t + n == p->o->tokens;
                 const dci_kv_rows rows = rows_at(p, t, n);
-                status = dci_kv_reserve(p->kv, 1, &p->sequence, &n);
-                for (size_t l = 0; l < p->o->n_layers && status == DCI_OK; l++) {
+                DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, &n));
+                for (size_t l = 0; l < p->o->n_layers; l++) {
                         double at = bench_seconds();
-                        status = dci_kv_append(p->kv, l, 1, &p->sequence, &n, &rows);
+                        DCI_TRY(dci_kv_append(p->kv, l, 1, &p->sequence, &n, &rows));
                         row->fill_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                         at = bench_seconds();
-                        if (status == DCI_OK && ends)
-                                status = dci_kv_end_prompt(p->kv, l, p->sequence, p->n_observed, p->observed,
-                                                           p->trace->keys.dim);
-                        if (ends)
-                                row->form_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
+                        if (!ends)
+                                continue;
+                        DCI_TRY(dci_kv_end_prompt(p->kv, l, p->sequence, p->n_observed, p->observed,
+                                                  p->trace->keys.dim));
+                        row->build_ms += (bench_seconds() - at) * 1e3 / (double)p->o->n_layers;
                 }
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(p->kv, 1, &p->sequence);
+                DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         }
-        return status;
+        return DCI_OK;
 }
 
 static void note(layers_row *row, int what, double since)
@@ -179,22 +162,20 @@ static dci_status step_layer(playing *p, layers_row *row, size_t layer, size_t s
 {
         const size_t dim = p->trace->keys.dim;
         double at = bench_seconds();
-        dci_status status = dci_kv_append(p->kv, layer, 1, &p->sequence, NULL, rows);
+        DCI_TRY(dci_kv_append(p->kv, layer, 1, &p->sequence, NULL, rows));
         note(row, APPEND, at);
         at = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_plan_make(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan);
+        DCI_TRY(dci_kv_plan_make(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan));
         note(row, PLAN, at);
         at = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan, p->out, dim, NULL);
+        DCI_TRY(dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, &p->plan, p->out, dim, NULL));
         note(row, ATTEND, at);
         at = bench_seconds();
-        if (status == DCI_OK && step < FULL_STEPS) {
-                status = dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, NULL, p->out, dim, NULL);
+        if (step < FULL_STEPS) {
+                DCI_TRY(dci_kv_attend(p->kv, layer, 1, &p->sequence, p->queries, dim, NULL, p->out, dim, NULL));
                 note(row, FULL, at);
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status end_tenth(const playing *p, layers_row *row, size_t tenth, size_t n_tokens)
@@ -209,35 +190,30 @@ static dci_status end_tenth(const playing *p, layers_row *row, size_t tenth, siz
 
 static dci_status decode(playing *p, layers_row *row, bench_progress *progress)
 {
-        dci_status status = DCI_OK;
         dci_kv_sequence_info info = {0};
         (void)dci_kv_sequence_info_init(&info, sizeof info);
-        for (size_t s = 0; s < p->o->steps && status == DCI_OK; s++) {
+        for (size_t s = 0; s < p->o->steps; s++) {
                 const dci_kv_rows rows = rows_at(p, p->o->tokens + s, 1);
                 queries_at(p, &p->trace->queries, s % (p->trace->tokens - p->trace->prompt), p->queries);
-                status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
-                for (size_t l = 0; l < p->o->n_layers && status == DCI_OK; l++)
-                        status = step_layer(p, row, l, s, &rows);
-                if (status == DCI_OK)
-                        status = dci_kv_step_end(p->kv, 1, &p->sequence);
+                DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, NULL));
+                for (size_t l = 0; l < p->o->n_layers; l++)
+                        DCI_TRY(step_layer(p, row, l, s, &rows));
+                DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
                 size_t before = 0;
-                if (status == DCI_OK)
-                        status = dci_kv_get_sequence(p->kv, p->sequence, &info);
+                DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &info));
                 before = info.n_grouped;
                 const double at = bench_seconds();
-                if (status == DCI_OK)
-                        status = dci_kv_maintain(p->kv, 1, &p->sequence);
+                DCI_TRY(dci_kv_maintain(p->kv, 1, &p->sequence));
                 const double took = bench_seconds() - at;
-                if (status == DCI_OK)
-                        status = dci_kv_get_sequence(p->kv, p->sequence, &info);
+                DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &info));
                 if (info.n_grouped > before)
                         row->seconds[MAINTAIN][row->n[MAINTAIN]++] = took / (double)p->o->n_layers;
-                for (size_t t = 1; t <= TENTHS && status == DCI_OK; t++)
+                for (size_t t = 1; t <= TENTHS; t++)
                         if (s + 1 == p->o->steps * t / TENTHS)
-                                status = end_tenth(p, row, t, p->o->tokens + s + 1);
+                                DCI_TRY(end_tenth(p, row, t, p->o->tokens + s + 1));
                 bench_progress_step(progress, s + 1, p->o->steps);
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status play(dci_context *context, const layers_options *o, const kvbench_trace *trace, layers_row *row)
@@ -309,7 +285,7 @@ static void print_row(const layers_options *o, const layers_row *row)
         if (row->n[MAINTAIN] > 0)
                 snprintf(maintain, sizeof maintain, "%.0f", row->times[MAINTAIN].median);
         printf("%-14s %-14s %8.1f %8.1f %7.1f %8.0f %8.0f %8.0f %8.0f %9.0f %9s %9.1f %9.1f %8.1f\n",
-               dci_kv_preset_name(row->arm.preset), codes, row->fill_ms, row->form_ms, row->times[APPEND].median,
+               dci_kv_preset_name(row->arm.preset), codes, row->fill_ms, row->build_ms, row->times[APPEND].median,
                row->times[PLAN].median, row->times[PLAN].p99, row->times[ATTEND].median, row->times[ATTEND].p99,
                row->times[FULL].median, maintain, rate(o, row, false), rate(o, row, true),
                row->info.resident_token_bytes);
@@ -322,7 +298,7 @@ static json_t *row_json(const layers_options *o, const layers_row *row)
                                  (int)row->arm.value_bits, "learned", (int)row->arm.learned, "budget",
                                  (json_int_t)o->budget, "layers", (json_int_t)o->n_layers, "heads",
                                  (json_int_t)o->n_heads, "tokens", (json_int_t)o->tokens, "fill_ms", row->fill_ms,
-                                 "form_ms", row->form_ms, "tokens_per_s", rate(o, row, false), "tokens_per_s_full",
+                                 "build_ms", row->build_ms, "tokens_per_s", rate(o, row, false), "tokens_per_s_full",
                                  rate(o, row, true), "resident_token_bytes", row->info.resident_token_bytes);
         for (size_t t = 0; t < TENTHS && json != NULL && o->steps >= TENTHS; t++) {
                 if (t == 0) {
@@ -359,7 +335,7 @@ static dci_status run(const layers_options *o, dci_context *context, int argc, c
                        "%d threads\n\n%-14s %-14s %8s %8s %7s %8s %8s %8s %8s %9s %9s %9s %9s %8s\n",
                        o->n_layers, o->n_heads, trace.group, trace.keys.dim, o->tokens, o->steps, o->budget,
                        dci_isa_name(dci_context_isa(context)), (int)dci_context_threads(context), "preset", "codes",
-                       "fill ms", "form ms", "append", "plan us", "p99", "attend", "p99", "full us", "maintain",
+                       "fill ms", "build ms", "append", "plan us", "p99", "attend", "p99", "full us", "maintain",
                        "tokens/s", "full", "B/token");
         const size_t n_arms = kvbench_arms(&o->arms, NULL);
         kvbench_arm *arms = malloc((n_arms + 1) * sizeof *arms);

@@ -55,7 +55,8 @@ static dci_status fail_about_arm(const kvbench_row *row, dci_status status)
         return bench_fail_about(what, status);
 }
 
-void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c)
+/* How many stages the options ask a preset of codes for. */
+static void set_stages(const kvbench_options *o, dci_kv_config *c)
 {
         const bool chooses =
                 c->preset == DCI_KV_SKETCH || c->preset == DCI_KV_SKETCH_SUMS || c->preset == DCI_KV_SKETCH_GROUPS;
@@ -68,6 +69,20 @@ void kvbench_set_stages(const kvbench_options *o, dci_kv_config *c)
                 c->tail = DCI_KV_TAIL_SUMS;
         c->sums_whole =
                 o->sums == KVBENCH_SUMS_WHOLE && (c->preset == DCI_KV_SKETCH_GROUPS || c->preset == DCI_KV_SKETCH_SUMS);
+}
+
+void kvbench_set_arm(const kvbench_options *o, const kvbench_arm *arm, dci_kv_config *c)
+{
+        c->preset = arm->preset;
+        c->dense_layers = 0;
+        c->seed = o->seed;
+        if (arm->key_bits > 0)
+                c->key_bits = arm->key_bits;
+        if (arm->value_bits > 0)
+                c->value_bits = arm->value_bits;
+        if (arm->key_bits > 0) /* a preset's own may be either */
+                c->summary = arm->learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
+        set_stages(o, c);
 }
 
 /* Presets that any schedule goes with. */
@@ -102,7 +117,6 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.n_layers = row->anchor != NULL ? 2 : 1;
         c.anchor_first = 0;
         c.anchor_period = 2;
-        c.dense_layers = 0;
         c.n_kv_heads = 1;
         c.n_query_heads = trace->group;
         c.dim_k = trace->keys.dim;
@@ -110,7 +124,7 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.dtype = trace->keys.dtype;
         c.query_dtype = trace->queries.dtype;
         c.scale = trace->scale;
-        c.preset = row->arm.preset;
+        kvbench_set_arm(o, &row->arm, &c);
         c.budget = o->budgets.values[row->arm.budget];
         c.page_tokens = (size_t)o->page_tokens;
         c.combine = o->combine;
@@ -121,18 +135,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         if (row->arm.preset == DCI_KV_ICECACHE)
                 set_leaves(o, &c);
         c.frozen_prompt = o->frozen_prompt;
-        c.seed = o->seed;
-        if (row->arm.key_bits > 0)
-                c.key_bits = row->arm.key_bits;
-        if (row->arm.value_bits > 0)
-                c.value_bits = row->arm.value_bits;
-        if (row->arm.key_bits > 0) /* a preset's own may be either */
-                c.summary = row->arm.learned ? DCI_KV_SUMMARY_LEARNED : DCI_KV_SUMMARY_CODES;
         if (o->schedule != 0 && ranks_at_each_step(row->arm.preset))
                 c.schedule = o->schedule;
         if (row->anchor != NULL)
                 c.schedule = DCI_KV_ANCHOR;
-        kvbench_set_stages(o, &c);
         c.tau = o->tau;
         if (o->period > 0)
                 c.period = o->period;
@@ -187,40 +193,36 @@ dci_status kvbench_arm_check(dci_context *context, const kvbench_trace *trace, k
 static dci_status append(const player *p, size_t first, size_t n)
 {
         dci_kv_rows rows;
-        dci_status status = dci_kv_rows_init(&rows, sizeof rows);
-        for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
+        DCI_TRY(dci_kv_rows_init(&rows, sizeof rows));
+        for (size_t layer = 0; layer <= last_layer(p); layer++) {
                 const kvbench_trace *trace = trace_of(p, layer);
                 const size_t element = dci_dtype_size(trace->keys.dtype);
                 rows.keys = (const char *)trace->keys.data + first * trace->keys.dim * element;
                 rows.values = (const char *)trace->values.data + first * trace->values.dim * element;
-                status = dci_kv_append(p->kv, layer, 1, &p->sequence, &n, &rows);
+                DCI_TRY(dci_kv_append(p->kv, layer, 1, &p->sequence, &n, &rows));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status prefill(player *p)
 {
         const size_t n = p->trace->prompt;
-        dci_status status = dci_kv_open(p->kv, &p->sequence);
-        if (status == DCI_OK)
-                status = dci_kv_reserve(p->kv, 1, &p->sequence, &n);
-        if (status == DCI_OK)
-                status = append(p, 0, n);
+        DCI_TRY(dci_kv_open(p->kv, &p->sequence));
+        DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, &n));
+        DCI_TRY(append(p, 0, n));
         const double begin = bench_seconds();
-        for (size_t layer = 0; status == DCI_OK && layer <= last_layer(p); layer++) {
+        for (size_t layer = 0; layer <= last_layer(p); layer++) {
                 const kvbench_trace *trace = trace_of(p, layer);
                 const size_t n_observed = trace->observed.n / trace->group;
-                status = dci_kv_end_prompt(p->kv, layer, p->sequence, n_observed,
-                                           n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim);
+                DCI_TRY(dci_kv_end_prompt(p->kv, layer, p->sequence, n_observed,
+                                          n_observed > 0 ? trace->observed.data : NULL, trace->keys.dim));
         }
         const double pause = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_step_end(p->kv, 1, &p->sequence);
+        DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         const double again = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_wait(p->kv, p->sequence);
-        p->row->form_ms = 1e3 * (bench_seconds() - again + pause - begin);
-        return status;
+        DCI_TRY(dci_kv_wait(p->kv, p->sequence));
+        p->row->build_ms = 1e3 * (bench_seconds() - again + pause - begin);
+        return DCI_OK;
 }
 
 /* --- the decode ----------------------------------------------------------------------------------------------------------- */
@@ -266,7 +268,7 @@ static void forget_decoded(const player *p)
                 p->plan.recent_begin[0] = recent;
 }
 
-/* What a step does between append and its end; the clock stands still while the judge looks. */
+/* What a step does between append and its end; the judge is not timed. */
 static dci_status plan_and_attend(player *p, size_t t, double *out_seconds)
 {
         const size_t n = p->row->n_planned++, last = last_layer(p), dim = p->trace->keys.dim;
@@ -298,25 +300,22 @@ static dci_status play_step(player *p, size_t t)
         const bool planned = keeps || !p->options->judged_only || kvbench_is_judged(&p->judge, t);
         double between = 0;
         const double begin = bench_seconds();
-        dci_status status = dci_kv_reserve(p->kv, 1, &p->sequence, NULL);
+        DCI_TRY(dci_kv_reserve(p->kv, 1, &p->sequence, NULL));
         const double reserved = bench_seconds();
-        if (status == DCI_OK)
-                status = append(p, t, 1);
+        DCI_TRY(append(p, t, 1));
         const double appended = bench_seconds();
-        if (status == DCI_OK && planned)
-                status = plan_and_attend(p, t, &between);
+        if (planned)
+                DCI_TRY(plan_and_attend(p, t, &between));
         const double again = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_step_end(p->kv, 1, &p->sequence);
+        DCI_TRY(dci_kv_step_end(p->kv, 1, &p->sequence));
         const double ended = bench_seconds();
-        if (status == DCI_OK)
-                status = dci_kv_maintain(p->kv, 1, &p->sequence);
+        DCI_TRY(dci_kv_maintain(p->kv, 1, &p->sequence));
         const double end = bench_seconds();
         p->seconds[KVBENCH_APPEND][step] = appended - reserved;
         p->seconds[KVBENCH_MAINTAIN][step] = end - ended;
-        if (planned && status == DCI_OK)
+        if (planned)
                 p->seconds[KVBENCH_STEP][p->row->n_planned - 1] = appended - begin + between + end - again;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status decode(player *p)
@@ -343,19 +342,12 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
 {
         const kvbench_trace *trace = p->trace;
         const size_t n_steps = trace->tokens - trace->prompt;
-        dci_status status = create(context, trace, p->row, &p->kv);
-        if (status == DCI_OK)
-                status = dci_kv_info_init(&p->row->info, sizeof p->row->info);
-        if (status == DCI_OK)
-                status = dci_kv_get_info(p->kv, &p->row->info);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
-        if (status == DCI_OK)
-                status = dci_kv_plan_init(&p->plan, sizeof p->plan);
-        if (status == DCI_OK)
-                status = dci_kv_plan_create(p->kv, 1, &p->plan);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(create(context, trace, p->row, &p->kv));
+        DCI_TRY(dci_kv_info_init(&p->row->info, sizeof p->row->info));
+        DCI_TRY(dci_kv_get_info(p->kv, &p->row->info));
+        DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));
+        DCI_TRY(dci_kv_plan_init(&p->plan, sizeof p->plan));
+        DCI_TRY(dci_kv_plan_create(p->kv, 1, &p->plan));
         p->out = dci_alloc(trace->helper, trace->group, trace->values.dim * sizeof *p->out);
         p->tail = dci_alloc(trace->helper, trace->group, trace->values.dim * sizeof *p->tail);
         bool enough = p->out != NULL && p->tail != NULL;
@@ -363,11 +355,11 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
                 p->seconds[i] = dci_calloc(trace->helper, n_steps, sizeof *p->seconds[i]);
                 enough = p->seconds[i] != NULL;
         }
-        status = enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
-                                             p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
-                        : DCI_ERR_MEMORY;
+        DCI_TRY(enough ? kvbench_judge_open(p->options, trace, truth, p->row->arm.budget, p->plan.stride,
+                                            p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
+                       : DCI_ERR_MEMORY);
         p->judge.all = p->row->info.select == DCI_KV_SELECT_ALL;
-        return status;
+        return DCI_OK;
 }
 
 static void close_player(player *p)
@@ -387,13 +379,9 @@ static dci_status finish(player *p)
 {
         kvbench_row *row = p->row;
         dci_kv_sequence_info sequence;
-        dci_status status = dci_kv_get_info(p->kv, &row->info);
-        if (status == DCI_OK)
-                status = dci_kv_sequence_info_init(&sequence, sizeof sequence);
-        if (status == DCI_OK)
-                status = dci_kv_get_sequence(p->kv, p->sequence, &sequence);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kv_get_info(p->kv, &row->info));
+        DCI_TRY(dci_kv_sequence_info_init(&sequence, sizeof sequence));
+        DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &sequence));
         row->refits = sequence.refits;
         /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. */
         row->resident = sequence.n_batches > 0 && sequence.n_grouped > 0

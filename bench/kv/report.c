@@ -91,7 +91,7 @@ static void print_resident(const kvbench_row *row, char *out)
 
 static void print_form(const kvbench_row *row, char *out)
 {
-        put_number(out, "%.2f", row->form_ms);
+        put_number(out, "%.2f", row->build_ms);
 }
 
 static void print_plan(const kvbench_row *row, char *out)
@@ -119,7 +119,7 @@ static const column columns[] = {
         {"share", print_share, true},      {"recall", print_recall, true},        {"top B", print_token_recall, true},
         {"err", print_err, true},          {"with tail", print_err_tail, true},   {"tokens", print_attended, true},
         {"KiB/step", print_bytes, true},   {"moved", print_moved, true},          {"B/token", print_resident, true},
-        {"form ms", print_form, true},     {"plan us", print_plan, true},         {"p99", print_plan_p99, true},
+        {"build ms", print_form, true},     {"plan us", print_plan, true},         {"p99", print_plan_p99, true},
         {"attend us", print_attend, true}, {"maintain us", print_maintain, true},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)
@@ -185,7 +185,7 @@ void kvbench_print_table(const kvbench_trace *trace, const dci_context *context,
         }
         print_reasons(rows, n_rows);
         printf("\n");
-        /* Long runs have several tables, and somebody may be watching. */
+        /* Long runs have several tables: show each when it is done. */
         fflush(stdout);
 }
 
@@ -260,7 +260,7 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
                        {"hits_r2", m->hits[1]},
                        {"hits_r4", m->hits[2]},
                        {"resident_bytes_token", row->resident},
-                       {"form_ms", row->form_ms},
+                       {"build_ms", row->build_ms},
                        {"drift", row->drift}};
         bool whole = true;
         for (size_t i = 0; whole && i < sizeof numbers / sizeof *numbers; i++)

@@ -3,8 +3,8 @@
 /*
  * A long run with what makes real ones hard; bench/README.md has the recipe in words. Text has topics, which change at random
  * tokens, half of the time to one that was there before. A key is its topic's centre and noise, in DIM coordinates of which
- * CHANNELS are STRETCH times as wide, about a mean that turns slowly. A query looks for the key of an earlier token, and so for
- * its topic; each head changes what it looks for at random steps.
+ * CHANNELS are STRETCH times as wide, about a mean that turns slowly. A query seeks the key of an earlier token, and so
+ * its topic; each head changes what it seeks at random steps.
  */
 #include "bench/kv/kv.h"
 
@@ -16,11 +16,11 @@
 enum { DIM = 128, GROUP = 4, CHANNELS = 4, SINKS = 4, OBSERVED = 64, RECENT = 1024 };
 #define STRETCH 3.0
 #define TOPIC_TOKENS 256 /* between two changes of the topic, on average */
-#define TARGET_STEPS 16  /* between two changes of what a head looks for, on average */
+#define TARGET_STEPS 16  /* between two changes of what a head seeks, on average */
 #define KEY_NOISE 0.85
 #define VALUE_NOISE 0.5
 #define QUERY_NOISE 0.3
-#define QUERY_GAIN 0.8 /* of the key that a query looks for */
+#define QUERY_GAIN 0.8 /* of the key that a query seeks */
 #define SINK_KEY 4.0   /* along the direction that all queries share */
 #define SINK_QUERY 0.3
 #define TURN 0.78539816339744831 /* of the mean from the first token to the last: 45 degrees */
@@ -33,7 +33,7 @@ typedef struct recipe {
         size_t n, prompt;
         double mean[2][DIM], shared[DIM], stretch[DIM];
         int32_t *topics;      /* of each token */
-        size_t target[GROUP]; /* the token that a head looks for */
+        size_t target[GROUP]; /* the token that a head seeks */
         double wanted[GROUP][DIM];
 } recipe;
 

@@ -232,12 +232,10 @@ dci_status kvbench_check_finite(const kvbench_trace *trace)
 dci_status kvbench_truth_find(const kvbench_options *o, const kvbench_trace *trace, kvbench_truth *out)
 {
         pass p = {.options = o, .trace = trace, .truth = out};
-        dci_status status = truth_alloc(o, trace, out);
-        if (status == DCI_OK)
-                status = kvbench_check_finite(trace);
-        if (status == DCI_OK)
-                status = run_pass(&p);
-        return status == DCI_OK ? check(trace, out) : status;
+        DCI_TRY(truth_alloc(o, trace, out));
+        DCI_TRY(kvbench_check_finite(trace));
+        DCI_TRY(run_pass(&p));
+        return check(trace, out);
 }
 
 void kvbench_truth_free(kvbench_truth *truth)

@@ -43,7 +43,7 @@ except ImportError as error:
 
 HEADS, GROUP, DIM = 8, 4, 128
 SHAPES = [(1, 36864), (1, 131072), (1, 262144), (4, 32768), (16, 32768)]
-MOST_LAYERS = 32
+MAX_LAYERS = 32
 BACKENDS = [
     ("flash", SDPBackend.FLASH_ATTENTION),
     ("efficient", SDPBackend.EFFICIENT_ATTENTION),
@@ -63,7 +63,7 @@ class Layers:
 
     def __init__(self, batch, tokens, device_bytes):
         self.batch, self.tokens = batch, tokens
-        self.n = max(1, min(MOST_LAYERS, device_bytes // row_bytes(batch, tokens)))
+        self.n = max(1, min(MAX_LAYERS, device_bytes // row_bytes(batch, tokens)))
         shape = (batch, HEADS, tokens, DIM)
         options = {"dtype": torch.bfloat16, "device": "cuda"}
         self.keys = [torch.randn(shape, **options) for _ in range(self.n)]

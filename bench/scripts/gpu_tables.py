@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""Print the tables of docs/measurements/gpu.md and bench/gpu/gpu-notes.md from reports of dci-bench gpu --json and bench/scripts/gpu_peers.py --json.
+"""Print the tables of docs/measurements/gpu.md from reports of dci-bench gpu --json and bench/scripts/gpu_peers.py --json.
 
     python3 bench/scripts/gpu_tables.py gpu.json [--peers peers.json] [--prefill prefill.json] [--part gather,dense]
         [--into docs/measurements/gpu.md]
@@ -206,11 +206,11 @@ def phases(decoded):
             return us(max(0.0, sum(known) * times)) if known else "-"
 
         lines.append([f"{row['batch']} x {row['tokens']:,}", named(row["arm"], row["codes"], row["planner"]) + scaled(row),
-                      us(row["us_model"]), part("append", "form"), part("score"), part("choose"), part("residency"),
+                      us(row["us_model"]), part("append", "encode"), part("score"), part("select"), part("residency"),
                       part("gather"), part("tail"), part("attend"), share(row.get("hit_rate")),
                       f"{row['bytes_fetched_step'] * times / 1e6:.2f}",
                       f"{row['fetched_gb_s']:.1f} of {row['bulk_gb_s']:.1f}" if "fetched_gb_s" in row else "-"])
-    return table(["batch x tokens", "preset", "us of all layers", "append", "score", "choose", "residency", "gather", "tail",
+    return table(["batch x tokens", "preset", "us of all layers", "append", "score", "select", "residency", "gather", "tail",
                   "attention", "hits", "MB fetched", "GB/s, of a bulk copy's"], lines)
 
 
@@ -243,7 +243,7 @@ def prefill(report):
     lines = [[row["arm"], row["planner"], f"{row['tokens']:,}", row["layers"], f"{1e3 * row['alone_s']:,.0f}",
               f"{1e3 * row['device_s']:,.0f}", f"{1e3 * row['whole_s']:,.0f}", f"{100 * row['added']:+.1f} %"]
              for row in report["rows"]]
-    return table(["preset", "formed by", "tokens", "layers", "products and attention alone, ms",
+    return table(["preset", "built by", "tokens", "layers", "products and attention alone, ms",
                   "with the cache, device, ms", "until the cache is done, ms", "added"], lines)
 
 

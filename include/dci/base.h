@@ -9,15 +9,15 @@
  *    dci_last_error() of the same thread explains what was wrong, with the values.
  *  - Sizes, counts and strides are size_t; strides ("ld", leading dimension) count elements, not bytes.
  *  - Arrays of rows are n x dim with row i at base + i * ld; ld >= dim. Outputs belong to the caller and come last.
- *  - Arrays are aligned to their elements (4 bytes, or 2), no more: rows and queries that are not are DCI_ERR_INVALID, but for those
- *    of dci_kv_append, which are copied and may lie anywhere. Lengths whose product with the stride leaves the address space are
- *    DCI_ERR_LIMIT, before anything is read or allocated.
+ *  - Arrays are aligned to their elements (4 bytes, or 2), no more: rows and queries that are not are DCI_ERR_INVALID,
+ *    but for those of dci_kv_append, which are copied and may have any alignment. Lengths whose product with the stride
+ *    leaves the address space are DCI_ERR_LIMIT, before anything is read or allocated.
  *  - Config and result structs begin with `struct_size`. Always prepare them with their init function, which gets the
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.
- *  - Callbacks run on the thread that made the call. Calling back into the object that is running the callback is refused
- *    with DCI_ERR_BUSY. Filters are asked with no lock held; a progress callback must not wait for another thread that uses the
- *    same object: it may be waiting for this call, or for one that waits for this call.
+ *  - Callbacks run on the thread that made the call. Calling back into the object that is running the callback is
+ *    refused with DCI_ERR_BUSY. Filters are asked with no lock held; a progress callback must not wait for another
+ *    thread that uses the same object: it may be waiting for this call, or for one that waits for this call.
  */
 #ifndef DCI_BASE_H
 #define DCI_BASE_H
@@ -45,25 +45,37 @@ extern "C" {
 typedef int32_t dci_status;
 enum {
         DCI_OK = 0,
-        DCI_ERR_INVALID = 1,   /**< an argument is NULL, zero, out of range or contradicts another */
-        DCI_ERR_NUMBER = 2,    /**< a row holds NaN or infinity, or is too large to score; the message names the row */
-        DCI_ERR_MEMORY = 3,    /**< the allocator returned NULL, or the system has no room or no thread left */
-        DCI_ERR_LIMIT = 4,     /**< a size overflows or exceeds a stated limit; nothing was allocated */
-        DCI_ERR_EXISTS = 5,    /**< an id is already in use, or twice in one batch */
-        DCI_ERR_NOT_FOUND = 6, /**< an id is not in the object */
-        DCI_ERR_FULL = 7,      /**< a fixed budget is used up */
-        DCI_ERR_UNSUPPORTED = 8, /**< valid, but not offered by this build, CPU or kind */
-        DCI_ERR_IO = 9,          /**< the operating system refused a read or write */
-        DCI_ERR_FORMAT =
-                10, /**< a file is truncated, damaged or not of the expected kind; an object fails its own check */
-        DCI_ERR_CANCELLED = 11, /**< the progress callback asked to stop */
-        DCI_ERR_BUSY = 12,      /**< called from inside a callback of the same object */
-        DCI_ERR_DEVICE = 13     /**< a GPU's runtime refused or failed; the message quotes it */
+        /** an argument is NULL, zero, out of range or contradicts another */
+        DCI_ERR_INVALID = 1,
+        /** a row holds NaN or infinity, or is too large to score; the message names the row */
+        DCI_ERR_NUMBER = 2,
+        /** the allocator returned NULL, or the system has no room or no thread left */
+        DCI_ERR_MEMORY = 3,
+        /** a size overflows or exceeds a stated limit; nothing was allocated */
+        DCI_ERR_LIMIT = 4,
+        /** an id is already in use, or twice in one batch */
+        DCI_ERR_EXISTS = 5,
+        /** an id is not in the object */
+        DCI_ERR_NOT_FOUND = 6,
+        /** a fixed budget is used up */
+        DCI_ERR_FULL = 7,
+        /** valid, but not offered by this build, CPU or kind */
+        DCI_ERR_UNSUPPORTED = 8,
+        /** the operating system refused a read or write */
+        DCI_ERR_IO = 9,
+        /** a file is truncated, damaged or not of the expected kind; an object fails its own check */
+        DCI_ERR_FORMAT = 10,
+        /** the progress callback asked to stop */
+        DCI_ERR_CANCELLED = 11,
+        /** called from inside a callback of the same object */
+        DCI_ERR_BUSY = 12,
+        /** a GPU's runtime refused or failed; the message quotes it */
+        DCI_ERR_DEVICE = 13
 };
 
 /**
- * The sentence that explains the last failing call of this thread, or "" if none failed. Valid until the next failing call
- * of the same thread. Never NULL.
+ * The sentence that explains the last failing call of this thread, or "" if none failed. Valid until the next failing
+ * call of the same thread. Never NULL.
  */
 DCI_API const char *dci_last_error(void);
 
@@ -76,9 +88,12 @@ DCI_API const char *dci_version(void);
 /** Number format of rows. 0 means "the default" wherever a field says so. */
 typedef int32_t dci_dtype;
 enum {
-        DCI_F32 = 1, /**< IEEE binary32 */
-        DCI_F16 = 2, /**< IEEE binary16 */
-        DCI_BF16 = 3 /**< the upper half of a binary32 */
+        /** IEEE binary32 */
+        DCI_F32 = 1,
+        /** IEEE binary16 */
+        DCI_F16 = 2,
+        /** the upper half of a binary32 */
+        DCI_BF16 = 3
 };
 
 /** Bytes of one element; 0 for an unknown format. */
@@ -90,24 +105,35 @@ DCI_API const char *dci_dtype_name(dci_dtype dtype);
 /** What makes two rows near. */
 typedef int32_t dci_metric;
 enum {
-        DCI_METRIC_L2 = 1,    /**< squared Euclidean distance: less is nearer */
-        DCI_METRIC_IP = 2,    /**< inner product: more is nearer */
-        DCI_METRIC_COSINE = 3 /**< inner product of the unit rows: more is nearer */
+        /** squared Euclidean distance: less is nearer */
+        DCI_METRIC_L2 = 1,
+        /** inner product: more is nearer */
+        DCI_METRIC_IP = 2,
+        /** inner product of the unit rows: more is nearer */
+        DCI_METRIC_COSINE = 3
 };
 
 /** Largest number of elements of a row. */
 #define DCI_MAX_DIM ((size_t)1 << 20)
 
-/** Instruction set of the row kernels. Each level includes those the line names; results are the same bits at avx2, avx512,
- *  amx and neon, and within the rounding stated in index.h at scalar. */
+/**
+ * Instruction set of the row kernels. Each level includes those the line names; results are the same bits at avx2,
+ * avx512, amx and neon, and within the rounding stated in index.h at scalar.
+ */
 typedef int32_t dci_isa;
 enum {
-        DCI_ISA_AUTO = 0,   /**< the best that CPU and operating system allow, or the environment's DCI_ISA */
-        DCI_ISA_SCALAR = 1, /**< portable C */
-        DCI_ISA_AVX2 = 2,   /**< AVX2, FMA, F16C: x86-64-v3 */
-        DCI_ISA_AVX512 = 3, /**< AVX-512 F, BW, DQ, VL: x86-64-v4 */
-        DCI_ISA_AMX = 4,    /**< AVX-512 plus AVX512-BF16, AMX-TILE and AMX-BF16: Sapphire Rapids and later */
-        DCI_ISA_NEON = 5    /**< AArch64 Advanced SIMD */
+        /** the best that CPU and operating system allow, or the environment's DCI_ISA */
+        DCI_ISA_AUTO = 0,
+        /** portable C */
+        DCI_ISA_SCALAR = 1,
+        /** AVX2, FMA, F16C: x86-64-v3 */
+        DCI_ISA_AVX2 = 2,
+        /** AVX-512 F, BW, DQ, VL: x86-64-v4 */
+        DCI_ISA_AVX512 = 3,
+        /** AVX-512 plus AVX512-BF16, AMX-TILE and AMX-BF16: Sapphire Rapids and later */
+        DCI_ISA_AMX = 4,
+        /** AArch64 Advanced SIMD */
+        DCI_ISA_NEON = 5
 };
 
 /** "auto", "scalar", "avx2", "avx512", "amx", "neon", or "unknown". */
@@ -117,8 +143,9 @@ DCI_API const char *dci_isa_name(dci_isa isa);
 DCI_API int32_t dci_isa_available(dci_isa isa);
 
 /**
- * Memory of a context's objects. alloc returns `size` bytes (never 0) aligned to `alignment` (a power of two, at most 4096)
- * or NULL; free gets what alloc returned and the same size. Both must be callable from any thread, at the same time.
+ * Memory of a context's objects. alloc returns `size` bytes (never 0) aligned to `alignment` (a power of two, at most
+ * 4096) or NULL; free gets what alloc returned and the same size. Both must be callable from any thread, at the same
+ * time.
  */
 typedef struct dci_allocator {
         void *ctx;
@@ -136,8 +163,9 @@ typedef struct dci_log {
 } dci_log;
 
 /**
- * The caller's own threads. parallel_for runs fn(arg, i) exactly once for every i in [0, n), in any order and on any threads,
- * and returns when all are done. n never exceeds the context's thread limit. Running them one after another is correct.
+ * The caller's own threads. parallel_for runs fn(arg, i) exactly once for every i in [0, n), in any order and on any
+ * threads, and returns when all are done. n never exceeds the context's thread limit. Running them one after another is
+ * correct.
  */
 typedef struct dci_executor {
         void *ctx;
@@ -146,9 +174,12 @@ typedef struct dci_executor {
 
 /** Which threads run a call's parallel region. */
 enum {
-        DCI_EXECUTOR_OPENMP = 0,   /**< the process's OpenMP runtime; DCI_ERR_UNSUPPORTED if built without it */
-        DCI_EXECUTOR_PTHREADS = 1, /**< a pool that the context owns; also for hosts that fork */
-        DCI_EXECUTOR_CALLER = 2    /**< dci_context_config.executor */
+        /** the process's OpenMP runtime; DCI_ERR_UNSUPPORTED if built without it */
+        DCI_EXECUTOR_OPENMP = 0,
+        /** a pool that the context owns; also for hosts that fork */
+        DCI_EXECUTOR_PTHREADS = 1,
+        /** dci_context_config.executor */
+        DCI_EXECUTOR_CALLER = 2
 };
 
 /** What to create a context with. Prepare with dci_context_config_init. */
@@ -157,34 +188,42 @@ typedef struct dci_context_config {
         dci_allocator allocator; /**< both NULL: aligned_alloc and free */
         dci_log log;             /**< fn NULL (default): silent */
         int32_t executor_kind;   /**< DCI_EXECUTOR_*; default OPENMP (PTHREADS in a build without OpenMP) */
-        int32_t n_threads;       /**< most threads a call may use, 1 to 1024; 0 (default): what OpenMP would take
-                                      (OMP_NUM_THREADS, affinity), or the CPUs this process may run on */
-        dci_executor executor;   /**< with DCI_EXECUTOR_CALLER */
-        dci_isa isa;             /**< default AUTO; a level that is not available is refused */
+        /**
+         * most threads a call may use, 1 to 1024; 0 (default): what OpenMP would take (OMP_NUM_THREADS, affinity), or
+         * the CPUs this process may run on
+         */
+        int32_t n_threads;
+        dci_executor executor; /**< with DCI_EXECUTOR_CALLER */
+        dci_isa isa;           /**< default AUTO; a level that is not available is refused */
 } dci_context_config;
 
-/** Fills every byte of `config` with defaults. struct_size: sizeof(dci_context_config). Refuses NULL and unknown sizes. */
+/**
+ * Fills every byte of `config` with defaults. struct_size: sizeof(dci_context_config). Refuses NULL and unknown sizes.
+ */
 DCI_API dci_status dci_context_config_init(dci_context_config *config, size_t struct_size);
 
 /**
  * A context: allocator, log, executor, thread limit and instruction set, shared by any number of objects.
  *
  * Thread rule: all functions on a context may be called from any thread at the same time.
- * Fork: a child process may go on using the context and its objects, provided that no other thread was inside a call on one of them when
- * the process forked; with OPENMP and PTHREADS, the child runs on the calling thread alone. Prompts that a dci_kv was still working on
- * are worked on again, by the child's first call that needs them. Objects on a GPU stay with the parent.
- * A context that a child creates after its parent used OpenMP should be of another kind: OpenMP runtimes do not survive forks.
- * OPENMP: a runtime that cannot start its threads ends the process (GNU's does). Where threads or address space may run out, use PTHREADS.
- * dlclose: a libdci.so that was built with OpenMP stays loaded, since the runtime's threads outlive all contexts; without, it is unloaded.
+ * Fork: a child process may go on using the context and its objects, provided that no other thread was inside a call on
+ * one of them when the process forked; with OPENMP and PTHREADS, the child runs on the calling thread alone. Prompts
+ * that a dci_kv was still working on are worked on again, by the child's first call that needs them. Objects on a GPU
+ * stay with the parent.
+ * A context that a child creates after its parent used OpenMP should be of another kind: OpenMP runtimes do not survive
+ * forks.
+ * OPENMP: a runtime that cannot start its threads ends the process (GNU's does). Where threads or address space may run
+ * out, use PTHREADS. dlclose: a libdci.so that was built with OpenMP stays loaded, since the runtime's threads outlive
+ * all contexts; without, it is unloaded.
  */
 typedef struct dci_context dci_context;
 
 /**
- * Creates a context. config NULL: all defaults. The environment variable DCI_ISA (scalar, avx2, avx512, amx, neon) replaces
- * AUTO; any other value, or one this machine cannot run, is an error.
+ * Creates a context. config NULL: all defaults. The environment variable DCI_ISA (scalar, avx2, avx512, amx, neon)
+ * replaces AUTO; any other value, or one this machine cannot run, is an error.
  *
- * AMX needs a permission that Linux grants per process; it is asked for here, once, when the level is amx. If it is refused,
- * AUTO falls back to avx512 and an explicit wish for amx is an error.
+ * AMX needs a permission that Linux grants per process; it is asked for here, once, when the level is amx. If it is
+ * refused, AUTO falls back to avx512 and an explicit wish for amx is an error.
  */
 DCI_API dci_status dci_context_create(const dci_context_config *config, dci_context **out_context);
 
@@ -202,9 +241,9 @@ DCI_API int32_t dci_context_threads(const dci_context *context);
 DCI_API dci_status dci_context_set_threads(dci_context *context, int32_t n_threads);
 
 /**
- * Reports progress of a long call and lets the caller stop it. fn gets the work done so far and the whole, in units of the
- * call; a value other than 0 cancels: the call returns DCI_ERR_CANCELLED and has changed nothing. fn NULL: no reports.
- * With DCI_EXECUTOR_CALLER, reports come only while a piece of the work runs on the thread that made the call.
+ * Reports progress of a long call and lets the caller stop it. fn gets the work done so far and the whole, in units of
+ * the call; a value other than 0 cancels: the call returns DCI_ERR_CANCELLED and has changed nothing. fn NULL: no
+ * reports. With DCI_EXECUTOR_CALLER, reports come only while a piece of the work runs on the thread that made the call.
  */
 typedef struct dci_progress {
         void *ctx;

@@ -2,14 +2,16 @@
 /* Copyright (c) 2026 the dci authors */
 /**
  * @file gpu.h
- * Devices: how many there are, opening one, what it is. Objects on a device (dci/offload.h) hold it until they are destroyed.
+ * Devices: how many there are, opening one, what it is. Objects on a device (dci/offload.h) hold it until they are
+ * destroyed.
  *
  *      dci_gpu_count, dci_gpu_create, dci_gpu_get_info
  *      ... objects on the device ...
  *      dci_gpu_destroy
  *
- * NVIDIA GPUs of compute capability 8.0 and up, in builds with DCI_CUDA. DCI_GPU_HOST is a device that every build has: the CPU, which runs
- * each kernel's reference with host memory in place of device memory. It is for tests and for trying programs out.
+ * NVIDIA GPUs of compute capability 8.0 and up, in builds with DCI_CUDA. DCI_GPU_HOST is a device that every build has:
+ * the CPU, which runs each kernel's reference with host memory in place of device memory. It is for tests and for
+ * trying programs out.
  * Errors: DCI_ERR_DEVICE when the device's runtime refuses or fails; its sentence is quoted.
  */
 #ifndef DCI_GPU_H
@@ -24,7 +26,9 @@ extern "C" {
 /** The device that is the CPU. */
 #define DCI_GPU_HOST ((int32_t)-1)
 
-/** How many GPUs there are. DCI_ERR_UNSUPPORTED where the build, the driver or the machine has none, with the reason. */
+/**
+ * How many GPUs there are. DCI_ERR_UNSUPPORTED where the build, the driver or the machine has none, with the reason.
+ */
 DCI_API dci_status dci_gpu_count(int32_t *out_count);
 
 /** Prepare with dci_gpu_config_init. */
@@ -42,18 +46,21 @@ typedef struct dci_gpu_info {
         int32_t device;
         int32_t major, minor; /**< compute capability */
         int32_t multiprocessors;
-        int32_t numa_node;       /**< that the device hangs on; -1: not known */
+        int32_t numa_node;       /**< that the device is attached to; -1: not known */
         int32_t driver, runtime; /**< versions, 1000 major + 10 minor */
         int32_t reserved;
         size_t memory_bytes, free_bytes, l2_bytes;
-        double memory_bytes_per_second; /**< by clock and width, as far as the driver tells; 0: not known */
+        double memory_bytes_per_second; /**< by clock and width, if the driver reports them; 0: not known */
 } dci_gpu_info;
 DCI_API dci_status dci_gpu_info_init(dci_gpu_info *info, size_t struct_size);
 
 /** A device. Thread rule: as contexts. */
 typedef struct dci_gpu dci_gpu;
 
-/** Opens a device. Refused: no such device, a driver that is too old, a compute capability without kernels. config NULL: device 0. */
+/**
+ * Opens a device. Refused: no such device, a driver that is too old, a compute capability without kernels. config NULL:
+ * device 0.
+ */
 DCI_API dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dci_gpu **out_gpu);
 /** Closes it, when the last object on it is destroyed. NULL is allowed. */
 DCI_API void dci_gpu_destroy(dci_gpu *gpu);

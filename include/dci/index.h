@@ -7,27 +7,27 @@
  * Scores and their order
  *  - DCI_METRIC_L2: squared Euclidean distance, smaller is better. DCI_METRIC_IP: inner product, larger is better.
  *    DCI_METRIC_COSINE: cosine, larger is better. Equal scores are ordered by lower id.
- *  - A score is what one canonical kernel computes for (query, row) in binary32: 16 partial sums, element i to sum i mod 16,
- *    each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads, nor on where
- *    the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product too). Against exact
- *    arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim / 16 + 8) u times the
- *    distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow. Cheaper
- *    arithmetic may propose rows in large batches; it never decides.
+ *  - A score is what one canonical kernel computes for (query, row) in binary32: 16 partial sums, element i to sum i
+ *    mod 16, each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads,
+ *    nor on where the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product
+ *    too). Against exact arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim /
+ *    16 + 8) u times the distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where
+ *    products underflow. Cheaper arithmetic may propose rows in large batches; it never decides.
  *
  * Threads
- *  - Searches may run side by side, and beside one add or reserve: a batch is prepared outside the lock and published under
- *    a short writer lock, so a search sees all of a batch or none. Adds, removes, reserves and fits queue up among themselves,
- *    and saves, checks and dci_index_memory with them, so each of these may wait for a whole add or fit. A remove waits for
- *    running searches. Destroy must be the last call.
- *  - MDCI: an add finds the places of its rows beside searches, then enters them while none runs (microseconds for a page of
- *    rows). What moves every row - a batch of a quarter of the index or more, a longer row under IP, reclaiming memory after
- *    removals - is built aside and swapped in.
- *  - One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per phase,
- *    dci_index_tune one per setting tried. Results are the same bits at any thread count.
+ *  - Searches may run concurrently, with one add or reserve as well: a batch is prepared outside the lock and published
+ *    under a short writer lock, so a search sees all of a batch or none. Adds, removes, reserves and fits queue up
+ *    among themselves, and saves, checks and dci_index_memory with them, so each of these may wait for a whole add or
+ *    fit. A remove waits for running searches. Destroy must be the last call.
+ *  - MDCI: an add finds the places of its rows while searches run, then enters them while none runs (microseconds for a
+ *    page of rows). What moves every row - a batch of a quarter of the index or more, a longer row under IP, reclaiming
+ *    memory after removals - is built separately and swapped in.
+ *  - One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per
+ *    phase, dci_index_tune one per setting tried. Results are the same bits at any thread count.
  *
  * Numbers
- *  - NaN and infinity are refused naming the row, and so is a row or query whose squared norm exceeds FLT_MAX / 8 (about
- *    6.5e18 in length): beyond it squared distances overflow.
+ *  - NaN and infinity are refused naming the row, and so is a row or query whose squared norm exceeds FLT_MAX / 8
+ *    (about 6.5e18 in length): beyond it squared distances overflow.
  */
 #ifndef DCI_INDEX_H
 #define DCI_INDEX_H
@@ -41,23 +41,30 @@ extern "C" {
 /** How rows are found. */
 typedef int32_t dci_index_kind;
 enum {
-        DCI_KIND_FLAT = 1, /**< every row is scored: exact, no build, the measure of all other kinds */
-        DCI_KIND_PDCI =
-                2, /**< Prioritized DCI (Li and Malik 2017): rows are ranked by their projections on random directions,
-                               and the best ranked are scored; exact at full effort */
-        DCI_KIND_MDCI =
-                3 /**< Multi-level DCI (Mao et al. 2026, "IceCache", algorithms 2 to 4): a tree of randomly promoted rows. Every
-                               row lies in the cell of the promoted row nearest to it, a search opens the best cells; rows come
-                               and go at any time; exact at full effort */
+        /** every row is scored: exact, no build, the measure of all other kinds */
+        DCI_KIND_FLAT = 1,
+        /**
+         * Prioritized DCI (Li and Malik 2017): rows are ranked by their projections on random directions, and the best
+         * ranked are scored; exact at full effort
+         */
+        DCI_KIND_PDCI = 2,
+        /**
+         * Multi-level DCI (Mao et al. 2026, "IceCache", algorithms 2 to 4): a tree of randomly promoted rows. Every row
+         * belongs to the cell of the promoted row nearest to it, a search opens the best cells; rows come and go at any
+         * time; exact at full effort
+         */
+        DCI_KIND_MDCI = 3
 };
 
 /** Who owns the memory of the rows. */
 enum {
-        DCI_ROWS_OWNED = 0, /**< add copies the rows */
-        DCI_ROWS_BORROWED =
-                1 /**< add remembers where they are: the caller keeps them, unchanged, until they are removed or the
-                                   index is destroyed. 8 bytes per row instead of a copy; rows need only the alignment of
-                                   their elements. */
+        /** add copies the rows */
+        DCI_ROWS_OWNED = 0,
+        /**
+         * add remembers where they are: the caller keeps them, unchanged, until they are removed or the index is
+         * destroyed. 8 bytes per row instead of a copy; rows need only the alignment of their elements.
+         */
+        DCI_ROWS_BORROWED = 1
 };
 
 /** Most simple indices of all composite indices together. */
@@ -73,29 +80,53 @@ typedef struct dci_index_config {
         dci_index_kind kind; /**< default DCI_KIND_FLAT */
         dci_metric metric;   /**< default DCI_METRIC_L2 */
         dci_dtype dtype;     /**< rows as stored; default DCI_F32 */
-        dci_dtype
-                add_dtype; /**< rows as passed to add; 0 (default): dtype. Converted by rounding to nearest even; a value that
-                                   overflows is refused. BORROWED needs dtype. */
-        dci_dtype query_dtype; /**< queries as passed to search; 0 (default): dtype. Queries are never rounded. */
-        int32_t storage;       /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
-        int32_t zero_rows; /**< COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query
-                                   shorter than 2^-40 counts as zero */
-        int32_t sketch_bits; /**< bits per element of the codes that rank rows before they are scored (sketch.h): 1, 2, 3, 4 or 8;
-                                  0 (default): none. At most DCI_SKETCH_MAX_DIM elements; MDCI: page_rows 16 or more. */
-        size_t num_comp_indices; /**< PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
-        size_t num_simp_indices; /**< PDCI: simple indices of each composite index, 1 or more; default 7. One simple index is one
-                                      random unit direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all. */
-        uint64_t
-                seed; /**< PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
-        double promotion_prob; /**< MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.035 (published
-                                    runs: 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it. */
-        double promotion_prob_subseq; /**< MDCI: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
-        size_t page_rows; /**< MDCI: rows of a page, a power of two from 4 to 256; default 16. Cells are made of whole pages. */
-        size_t top_nodes; /**< MDCI: another level is built above one of more nodes than this, 1 or more; default 4096: up to there,
-                               looking at all nodes costs less than a further level finds wrong. */
-        size_t cell_simp_indices; /**< MDCI: simple indices by which P-DCI ranks the rows of the opened cells, at most
-                                       DCI_MAX_SIMPLE_INDICES; default 0: all rows of an opened cell are scored, which is faster */
-        size_t reserved;          /**< zero */
+        /**
+         * rows as passed to add; 0 (default): dtype. Converted by rounding to nearest even; a value that overflows is
+         * refused. BORROWED needs dtype.
+         */
+        dci_dtype add_dtype;
+        /** queries as passed to search; 0 (default): dtype. Queries are never rounded. */
+        dci_dtype query_dtype;
+        int32_t storage; /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
+        /**
+         * COSINE only: DCI_ZERO_REFUSE (default) or DCI_ZERO_KEEP, see transform.h; a row or query shorter than 2^-40
+         * counts as zero
+         */
+        int32_t zero_rows;
+        /**
+         * bits per element of the codes that rank rows before they are scored (sketch.h): 1, 2, 3, 4 or 8; 0 (default):
+         * none. At most DCI_SKETCH_MAX_DIM elements; MDCI: page_rows 16 or more.
+         */
+        int32_t sketch_bits;
+        /** PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
+        size_t num_comp_indices;
+        /**
+         * PDCI: simple indices of each composite index, 1 or more; default 7. One simple index is one random unit
+         * direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all.
+         */
+        size_t num_simp_indices;
+        /** PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
+        uint64_t seed;
+        /**
+         * MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.035 (published runs:
+         * 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it.
+         */
+        double promotion_prob;
+        /** MDCI: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
+        double promotion_prob_subseq;
+        /** MDCI: rows of a page, a power of two from 4 to 256; default 16. Cells are made of whole pages. */
+        size_t page_rows;
+        /**
+         * MDCI: another level is built above one of more nodes than this, 1 or more; default 4096: up to there, ranking
+         * all nodes costs less than the misses of a further level.
+         */
+        size_t top_nodes;
+        /**
+         * MDCI: simple indices by which P-DCI ranks the rows of the opened cells, at most DCI_MAX_SIMPLE_INDICES;
+         * default 0: all rows of an opened cell are scored, which is faster
+         */
+        size_t cell_simp_indices;
+        size_t reserved; /**< zero */
 } dci_index_config;
 
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
@@ -110,16 +141,20 @@ DCI_API dci_status dci_index_create(dci_context *context, const dci_index_config
 /** Frees the index. No other call may be running on it. NULL is allowed. */
 DCI_API void dci_index_destroy(dci_index *index);
 
-/** What the index was created with, 0 replaced by what it stands for: add_dtype and query_dtype are set, and an index that was
- *  loaded is OWNED. out_config: prepared with dci_index_config_init. */
+/**
+ * What the index was created with, 0 replaced by what it stands for: add_dtype and query_dtype are set, and an index
+ * that was loaded is OWNED. out_config: prepared with dci_index_config_init.
+ */
 DCI_API dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config);
 
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);
 
-/** Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as long as
- *  its pages are two thirds full or more; cells of few rows in large pages take more. An add that builds the tree anew keeps as
- *  much, and takes it a second time while it does. */
+/**
+ * Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as
+ * long as its pages are two thirds full or more; cells of few rows in large pages take more. An add that rebuilds the
+ * tree keeps as much, and takes it a second time meanwhile.
+ */
 DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
 
 /**
@@ -127,38 +162,41 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  *
  * n          rows; 0 does nothing.
  * rows       n x dim of add_dtype, ld apart (ld >= dim).
- * ids        n distinct ids >= 0 that are not in the index; NULL: consecutive from one more than the largest id ever used
- *            (0 in a new index), so that an id is never reused by itself.
+ * ids        n distinct ids >= 0 that are not in the index; NULL: consecutive from one more than the largest id ever
+ *            used (0 in a new index), so that an id is never reused by itself.
  * progress   NULL, or reports in rows.
  *
  * Errors: DCI_ERR_NUMBER (row named), DCI_ERR_EXISTS (id named), DCI_ERR_LIMIT, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
- * PDCI: rows are projected too, O(n dim simple indices); nothing that is there already moves or is built anew. Under IP, a row
- * longer than all before raises the c of the MIPS lift (transform.h; here c^2 is the power of two at or above the largest
- * squared norm ever added, so it does not depend on the order of adds): lifts are computed from norms when a search begins, so
- * that costs nothing and the results are those of an index built with the larger c.
- * MDCI: each row goes to the cell of the node nearest to it among all (by the metric's distance; under IP that of the lifted
- * rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. A batch of a quarter
- * of the index or more builds the tree anew, O(n nodes dim) as tiles of matrix products, as does a longer row under IP that
- * raises c^2.
- * Cost: O(n dim); MDCI O(n dim nodes + dim x rows of the cells that change), the second term with no search running: many equal
- * rows are one cell. Memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI page_rows) where those are
- * more; existing rows do not move.
+ * PDCI: rows are projected too, O(n dim simple indices); existing rows and projections stay as they are. Under IP, a
+ * row longer than all before raises the c of the MIPS lift (transform.h; here c^2 is the power of two at or above the
+ * largest squared norm ever added, so it does not depend on the order of adds): lifts are computed from norms when a
+ * search begins, so that costs nothing and the results are those of an index built with the larger c.
+ * MDCI: each row goes to the cell of the node nearest to it among all (by the metric's distance; under IP that of the
+ * lifted rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. A
+ * batch of a quarter of the index or more rebuilds the tree, O(n nodes dim) as tiles of matrix products, as does a
+ * longer row under IP that raises c^2.
+ * Cost: O(n dim); MDCI O(n dim nodes + dim x rows of the cells that change), the second term with no search running:
+ * many equal rows are one cell. Memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI
+ * page_rows) where those are more; existing rows do not move.
  */
 DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                                  const dci_progress *progress);
 
 /**
  * Removes rows, all or none. n 0 does nothing. An id that is not in the index is DCI_ERR_NOT_FOUND, one named twice is
- * DCI_ERR_EXISTS. The last rows move into the gaps and memory is given back when a chunk is empty; what a former reserve
- * took beyond that is given back too. Cost: O(n dim), however many rows remain.
- * MDCI: a cell's last row moves into a gap in it, so other pages stay as they are. When a promoted row goes, the rows of its cell
- * go to the nearest of the other nodes. When more than half of its pages (64 or more) are free, or a quarter of the rows goes at
- * once, the tree is built anew, and memory is given back then. Cost: O(n dim + nodes + dim x rows of the cells that change), with
- * no search running; O(dim nodes) for each row that loses its node.
+ * DCI_ERR_EXISTS. The last rows move into the gaps and memory is given back when a chunk is empty; what a former
+ * reserve took beyond that is given back too. Cost: O(n dim), however many rows remain.
+ * MDCI: a cell's last row moves into a gap in it, so other pages stay as they are. When a promoted row goes, the rows
+ * of its cell go to the nearest of the other nodes. When more than half of its pages (64 or more) are free, or a
+ * quarter of the rows goes at once, the tree is rebuilt, and memory is given back then. Cost: O(n dim + nodes + dim x
+ * rows of the cells that change), with no search running; O(dim nodes) for each row that loses its node.
  */
 DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
 
-/** Copies rows as they are stored: out_rows is n x dim of the index's dtype, ld apart. Unknown ids are DCI_ERR_NOT_FOUND. */
+/**
+ * Copies rows as they are stored: out_rows is n x dim of the index's dtype, ld apart. Unknown ids are
+ * DCI_ERR_NOT_FOUND.
+ */
 DCI_API dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows,
                                          size_t ld);
 
@@ -168,10 +206,12 @@ DCI_API dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_
 /** Which rows a search may return. */
 enum {
         DCI_FILTER_NONE = 0,
-        DCI_FILTER_IDS = 1, /**< ids[0 .. n): ascending, distinct; ids that are not in the index are ignored */
-        DCI_FILTER_BITMAP =
-                2, /**< bit (id - first_id) of bits[], least significant first; outside [first_id, first_id + n): no */
-        DCI_FILTER_CALLBACK = 3 /**< fn(ctx, id) != 0; asked once per stored row and call, on the calling thread */
+        /** ids[0 .. n): ascending, distinct; ids that are not in the index are ignored */
+        DCI_FILTER_IDS = 1,
+        /** bit (id - first_id) of bits[], least significant first; outside [first_id, first_id + n): no */
+        DCI_FILTER_BITMAP = 2,
+        /** fn(ctx, id) != 0; asked once per stored row and call, on the calling thread */
+        DCI_FILTER_CALLBACK = 3
 };
 typedef struct dci_filter {
         size_t struct_size;
@@ -192,55 +232,74 @@ DCI_API dci_status dci_filter_init(dci_filter *filter, size_t struct_size);
 typedef struct dci_search_stats {
         size_t struct_size;
         uint64_t queries;
-        uint64_t visited;   /**< (query, row) pairs looked at, by whatever arithmetic */
+        uint64_t visited;   /**< (query, row) pairs visited, by whatever arithmetic */
         uint64_t distances; /**< canonical scores computed: the "dist_comps" of benchmarks */
-        uint64_t
-                proposed; /**< pairs ranked by cheaper arithmetic first (with codes: those whose codes were read); 0 when every
-                                 pair was scored canonically */
-        uint64_t
-                candidates; /**< distinct (query, row) pairs that were chosen to be scored; FLAT: all rows. With a guarantee, pairs
-                                  that its second pass scores again count again, here and in distances */
+        /**
+         * pairs ranked by cheaper arithmetic first (with codes: those whose codes were read); 0 when every pair was
+         * scored canonically
+         */
+        uint64_t proposed;
+        /**
+         * distinct (query, row) pairs selected to be scored; FLAT: all rows. With a guarantee, pairs that its second
+         * pass scores again count again, here and in distances
+         */
+        uint64_t candidates;
 } dci_search_stats;
 DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_size);
 
 /**
  * What a search may spend, and on which rows. Prepare with dci_search_params_init.
- * The effort fields carry their published names (Prioritized DCI, Li and Malik 2017). FLAT checks their range and always
- * spends everything. PDCI: a composite index visits (row, simple index) pairs in the order of their projected difference to
- * the query, num_simp_indices * num_to_visit of them at most (k_1 of the paper), and retrieves each row that it has visited in
- * all its simple indices, num_to_retrieve of them at most (k_2); it goes on beyond both until it has k. All that were
- * retrieved are scored. Budgets are per query and composite index, shares are of the rows that the filter admits, and a
- * filtered search finds what an index of the admitted rows alone would (under IP: one with the same c, which the longest row
- * ever added decides). Equal differences are visited by lower id. Under IP a query shorter than 2^-40 is ranked as if it were
- * zero; its scores are right, but which rows a budget finds is then arbitrary.
- * MDCI: all nodes of the top level are ranked by their score for the query, the best field_of_view of them are opened, their
- * children ranked, and so on down to the rows. A node's score is that of the mean of the rows beneath it (algorithm 4 ranks by
- * the promoted row, which finds less; docs/tuning.md). With cell_simp_indices, P-DCI ranks the rows of all opened cells
- * together, and prop_to_visit of the published text is called prop_to_retrieve here. A search that finds fewer than k rows opens
- * more nodes. A filter that admits no more rows than the search would look at is answered exactly.
+ * The effort fields carry their published names (Prioritized DCI, Li and Malik 2017). FLAT checks their range and
+ * always spends everything. PDCI: a composite index visits (row, simple index) pairs in the order of their projected
+ * difference to the query, num_simp_indices * num_to_visit of them at most (k_1 of the paper), and retrieves each row
+ * that it has visited in all its simple indices, num_to_retrieve of them at most (k_2); it goes on beyond both until it
+ * has k. All that were retrieved are scored. Budgets are per query and composite index, shares are of the rows that the
+ * filter admits, and a filtered search finds what an index of the admitted rows alone would (under IP: one with the
+ * same c, which the longest row ever added decides). Equal differences are visited by lower id. Under IP a query
+ * shorter than 2^-40 is ranked as if it were zero; its scores are right, but which rows a budget finds is then
+ * arbitrary.
+ * MDCI: all nodes of the top level are ranked by their score for the query, the best field_of_view of them are opened,
+ * their children ranked, and so on down to the rows. A node's score is that of the mean of the rows beneath it
+ * (algorithm 4 ranks by the promoted row, which finds less; docs/tuning.md). With cell_simp_indices, P-DCI ranks the
+ * rows of all opened cells together, and prop_to_visit of the published text is called prop_to_retrieve here. A search
+ * that finds fewer than k rows opens more nodes. A filter that admits no more rows than the search would visit is
+ * answered exactly.
  */
 typedef struct dci_search_params {
         size_t struct_size;
-        double prop_to_visit;     /**< (0, 1], default 1: share of the rows that each composite index may visit */
-        double prop_to_retrieve;  /**< (0, 1], default 1: share of the rows that each composite index may retrieve */
+        double prop_to_visit; /**< (0, 1], default 1: share of the rows that each composite index may visit */
+        /** (0, 1], default 1: share of the rows that each composite index may retrieve */
+        double prop_to_retrieve;
         const dci_filter *filter; /**< NULL (default): all rows */
         dci_search_stats *stats;  /**< NULL (default), or where to report; set, not added to */
         dci_progress progress;    /**< in (query, row) pairs; fn NULL (default): none */
-        size_t num_to_visit; /**< rows that each composite index may visit, in place of prop_to_visit; 0 (default): as that says */
-        size_t num_to_retrieve; /**< rows that each composite index may retrieve, in place of prop_to_retrieve; 0 (default) */
-        double rerank; /**< with sketch_bits: rows scored per row wanted: of those that are looked at, the rerank * k best by their
-                            codes. 1 or more; INFINITY: all, without codes; 0 (default): 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits. */
-        double guarantee; /**< with sketch_bits: (0, 1]: go on scoring until no row that was looked at can be among the k best but was
-                               not scored: each with this probability under a random rotation, for certain at 1 and with learned codes;
-                               0 (default): off. See dci_sketch_bound. */
-        size_t field_of_view; /**< MDCI: nodes opened at each level; 0 (default): prop_to_visit of the lowest level's
-                                   nodes, rounded up (num_to_visit: as many as hold about so many rows), and four times that share,
-                                   16 at least, above it */
+        /** rows that each composite index may visit, in place of prop_to_visit; 0 (default): as that says */
+        size_t num_to_visit;
+        /** rows that each composite index may retrieve, in place of prop_to_retrieve; 0 (default) */
+        size_t num_to_retrieve;
+        /**
+         * with sketch_bits: rows scored per row wanted: of those visited, the rerank * k best by their codes. 1 or
+         * more; INFINITY: all, without codes; 0 (default): 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
+         */
+        double rerank;
+        /**
+         * with sketch_bits: (0, 1]: go on scoring until no visited row that was not scored can be among the k best:
+         * each with this probability under a random rotation, for certain at 1 and with learned codes; 0 (default):
+         * off. See dci_sketch_bound.
+         */
+        double guarantee;
+        /**
+         * MDCI: nodes opened at each level; 0 (default): prop_to_visit of the lowest level's nodes, rounded up
+         * (num_to_visit: as many as hold about so many rows), and four times that share, 16 at least, above it
+         */
+        size_t field_of_view;
 } dci_search_params;
 DCI_API dci_status dci_search_params_init(dci_search_params *params, size_t struct_size);
 
-/** The index's defaults, used where a search gets params NULL. Only the effort fields are kept; a filter, stats or progress
- *  in `params` is refused. */
+/**
+ * The index's defaults, used where a search gets params NULL. Only the effort fields are kept; a filter, stats or
+ * progress in `params` is refused.
+ */
 DCI_API dci_status dci_index_set_defaults(dci_index *index, const dci_search_params *params);
 DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out_params);
 
@@ -248,49 +307,53 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * Finds the k best rows for each query.
  *
  * n_queries    0 does nothing.
- * queries      n_queries x dim rows of query_dtype, ld apart. Refused: NaN, infinity, too large (the message names the row);
- *              under COSINE a zero query as zero_rows says.
+ * queries      n_queries x dim rows of query_dtype, ld apart. Refused: NaN, infinity, too large (the message names the
+ *              row); under COSINE a zero query as zero_rows says.
  * k            1 <= k; more than the index holds is allowed, the rest is padded with id -1 and score NaN.
  * params       NULL for the index's defaults.
  * out_ids      n_queries x k, best first; ties by lower id.
  * out_scores   n_queries x k: squared distance, inner product or cosine; may be NULL.
  *
- * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node, 4 per row and O(k), per thread; with
- * cell_simp_indices 41 bytes and 4 per simple index more per row.
- * Cost (PDCI): O(n simple indices + candidates dim) per query; at full effort as FLAT. Scratch: 40 bytes per row and thread.
- * Cost (with sketch_bits): O(rows looked at * bits dim) with small constants, and rerank * k rows scored; up to 8 queries read codes
- * together; a query runs on one thread. Scratch: O(rerank k) per query in flight.
- * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the CPU
- * has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
- * Scratch (FLAT): O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is DCI_ERR_LIMIT.
+ * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node, 4 per row and O(k),
+ * per thread; with cell_simp_indices 41 bytes and 4 per simple index more per row.
+ * Cost (PDCI): O(n simple indices + candidates dim) per query; at full effort as FLAT. Scratch: 40 bytes per row and
+ * thread.
+ * Cost (with sketch_bits): O(visited rows * bits dim) with small constants, and rerank * k rows scored; up to 8 queries
+ * read codes together; a query runs on one thread. Scratch: O(rerank k) per query in flight.
+ * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the
+ * CPU has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
+ * Scratch (FLAT): O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is
+ * DCI_ERR_LIMIT.
  */
 DCI_API dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                     const dci_search_params *params, int64_t *out_ids, float *out_scores);
 
 /** What a group search returns. */
 enum {
-        DCI_GROUP_EACH = 0, /**< the k best of each query, among the rows of all nodes that the group opens */
-        DCI_GROUP_UNION =
-                1, /**< k rows for the whole group: the lists of its queries interleaved by rank, repeats dropped */
+        /** the k best of each query, among the rows of all nodes that the group opens */
+        DCI_GROUP_EACH = 0,
+        /** k rows for the whole group: the lists of its queries interleaved by rank, repeats dropped */
+        DCI_GROUP_UNION = 1,
 };
 
 /**
- * Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA): MDCI descends once
- * per group, opening the union of what its queries would open, and compares all queries of the group with a row while it is in
- * a register. FLAT and PDCI find what dci_index_search finds. A union is made of the lists of EACH with the same k and effort.
+ * Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA): MDCI
+ * descends once per group, opening the union of what its queries would open, and compares all queries of the group with
+ * a row while it is in a register. FLAT and PDCI find what dci_index_search finds. A union is made of the lists of EACH
+ * with the same k and effort.
  *
  * n_groups     0 does nothing.
  * group_size   1 to DCI_MAX_GROUP queries of each group.
  * queries      n_groups x group_size x dim rows of query_dtype, ld apart.
  * k            of each query (EACH) or of the group (UNION).
  * result       DCI_GROUP_EACH or DCI_GROUP_UNION
- * out_ids      EACH: n_groups x group_size x k, best first. UNION: n_groups x k: the best row of the first query, of the second,
- *              .., the second best of the first, .. Padded with id -1 and score NaN.
+ * out_ids      EACH: n_groups x group_size x k, best first. UNION: n_groups x k: the best row of the first query, of
+ *              the second, .., the second best of the first, .. Padded with id -1 and score NaN.
  * out_scores   of the same shape; UNION: for the query that brought the row; may be NULL.
  *
- * Otherwise as dci_index_search; the effort is that of each query. Scratch (MDCI): O(k) for each query of a group. Scratch (UNION)
- * beside that: 12 bytes per query and k; or, MDCI without codes, 12 per query of a group and 17 more per row of its opened cells, per
- * thread.
+ * Otherwise as dci_index_search; the effort is that of each query. Scratch (MDCI): O(k) for each query of a group.
+ * Scratch (UNION), additionally: 12 bytes per query and k; or, MDCI without codes, 12 per query of a group and 17 more
+ * per row of its opened cells, per thread.
  */
 #define DCI_MAX_GROUP ((size_t)8)
 DCI_API dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_t group_size,
@@ -309,10 +372,10 @@ typedef struct dci_range_result {
 DCI_API dci_status dci_range_result_init(dci_range_result *result, size_t struct_size);
 
 /**
- * Finds every row whose score is at least as good as `radius`: squared distance <= radius for L2, score >= radius for IP and
- * COSINE. radius NaN is refused. out_result: prepared with init, empty; owned by the caller until dci_range_result_free.
- * Otherwise as dci_index_search, but codes are not used: rerank and guarantee are only checked. PDCI below full effort finds those
- * that are among the candidates. Memory: 12 bytes per match.
+ * Finds every row whose score is at least as good as `radius`: squared distance <= radius for L2, score >= radius for
+ * IP and COSINE. radius NaN is refused. out_result: prepared with init, empty; owned by the caller until
+ * dci_range_result_free. Otherwise as dci_index_search, but codes are not used: rerank and guarantee are only checked.
+ * PDCI below full effort finds those that are among the candidates. Memory: 12 bytes per match.
  */
 DCI_API dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
                                           float radius, const dci_search_params *params, dci_range_result *out_result);
@@ -336,15 +399,15 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
 
 /**
  * Fits the codes of an index with sketch_bits to queries: learns a transform from its rows and these queries (sketch.h,
- * dci_sketch_fit) and encodes all rows anew; rows added later use it, too. Codes then rank better for queries like these, and the
- * bound of `guarantee` is certain.
+ * dci_sketch_fit) and encodes all rows again; rows added later use it, too. Codes then rank better for queries like
+ * these, and the bound of `guarantee` is certain.
  *
  * n_queries   1 or more, some hundred: such as the last 64 positions of a prompt, all heads of a group.
  * queries, ld as in dci_index_search.
  *
- * Errors: DCI_ERR_UNSUPPORTED without sketch_bits, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER for queries
- * that are all zero or all but zero (sketch.h), or an empty index. Codes are made beside searches and swapped in. Cost:
- * O(8192 dim^2 + dim^3 + n dim^2).
+ * Errors: DCI_ERR_UNSUPPORTED without sketch_bits, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER
+ * for queries that are all zero or all but zero (sketch.h), or an empty index. Codes are made while searches run, and
+ * swapped in. Cost: O(8192 dim^2 + dim^3 + n dim^2).
  */
 DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld);
 
@@ -352,40 +415,45 @@ DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void 
 typedef struct dci_tune_result {
         size_t struct_size;
         size_t n_queries;       /**< that were measured */
-        double recall;          /**< of the effort chosen, on the queries that chose it */
+        double recall;          /**< of the selected effort, on the queries that selected it */
         double recall_held_out; /**< on those that did not: what to expect of others; NaN for a single query */
         double distances;       /**< rows scored per query, on average */
         double exact_distances; /**< the same for exact search of a single query: all rows */
         size_t n_efforts;       /**< efforts tried */
-        double prop_to_visit, prop_to_retrieve; /**< what was set as the index's defaults; 1 and 1: full effort */
-        double rerank;                          /**< with sketch_bits: the same; INFINITY: codes are not used */
+        /** what was set as the index's defaults; 1 and 1: full effort */
+        double prop_to_visit, prop_to_retrieve;
+        double rerank; /**< with sketch_bits: the same; INFINITY: codes are not used */
 } dci_tune_result;
 DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_size);
 
 /**
- * Finds the cheapest effort (fewest rows scored) that reaches a recall on sample queries and makes it the index's default.
+ * Finds the cheapest effort (fewest rows scored) that reaches a recall on sample queries and makes it the index's
+ * default.
  *
- * n_queries      1 or more, as they will come: some hundred tell a recall to about 0.01. Even-numbered ones choose, odd-numbered
- *                ones check.
+ * n_queries      1 or more, like those to come: some hundred measure a recall to about 0.01. Even-numbered ones select,
+ *                odd-numbered ones check.
  * queries, ld, k as in dci_index_search.
- * target_recall  (0, 1]: share of the exact k best that are found (a row as good as the k-th counts). 1 asks for full effort.
+ * target_recall  (0, 1]: share of the exact k best that are found (a row as good as the k-th counts). 1 asks for full
+ *                effort.
  * out_result     may be NULL.
  *
- * Results are measured against exact search of the rows there are now; where nothing less reaches the target, full effort is
- * set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is always exact; with
- * sketch_bits, rerank comes beside these and FLAT is tuned by it alone, and cheapest means the fewest bytes of rows and codes read. On
- * failure the defaults stay as they were. Searches may run beside it; a change of the index meanwhile spoils the measurement.
- * Cost: one exact and some 10 to 60 partial searches of all queries; with cell_simp_indices or sketch_bits up to about 200.
+ * Results are measured against exact search of the rows there are now; where nothing less reaches the target, full
+ * effort is set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is
+ * always exact; with sketch_bits also rerank, for FLAT rerank alone, and cheapest means the fewest bytes of rows and
+ * codes read. On failure the defaults stay as they were. Searches may run concurrently; a change of the index meanwhile
+ * spoils the measurement.
+ * Cost: one exact and some 10 to 60 partial searches of all queries; with cell_simp_indices or sketch_bits up to about
+ * 200.
  */
 DCI_API dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                   double target_recall, dci_tune_result *out_result);
 
-/* --- the pages of a tree: kind MDCI, refused for others with DCI_ERR_UNSUPPORTED --------------------------------------- */
+/* --- the pages of a tree: kind MDCI, refused for others with DCI_ERR_UNSUPPORTED ---------------------------------- */
 
 /**
- * A page: up to page_rows rows of one cell, side by side in memory. It keeps its number while rows come and go; rows move
- * between pages only when a promotion or the removal of a promoted row changes what is nearest, into a gap of their own cell, or
- * when the tree is built anew (dci_index_add says when), and each such page is reported as changed.
+ * A page: up to page_rows rows of one cell, contiguous in memory. It keeps its number while rows come and go; rows move
+ * between pages only when a promotion or the removal of a promoted row changes what is nearest, into a gap of their own
+ * cell, or when the tree is rebuilt (dci_index_add says when), and each such page is reported as changed.
  */
 typedef struct dci_page {
         int32_t page;    /**< its number, below n_pages of dci_tree_stats */
@@ -395,17 +463,20 @@ typedef struct dci_page {
         uint64_t version; /**< of the index, when the page last changed */
 } dci_page;
 
-/** Writes up to `capacity` pages in use, cell by cell, and how many there are. out_pages may be NULL with capacity 0. O(pages). */
+/**
+ * Writes up to `capacity` pages in use, cell by cell, and how many there are. out_pages may be NULL with capacity 0.
+ * O(pages).
+ */
 DCI_API dci_status dci_index_pages(const dci_index *index, size_t capacity, dci_page *out_pages, size_t *out_count);
 
 /** The ids in a page: out_ids has room for page_rows, *out_count says how many there are; 0 for a page that is free. */
 DCI_API dci_status dci_index_page_ids(const dci_index *index, int32_t page, int64_t *out_ids, size_t *out_count);
 
 /**
- * The log of changes: pages whose rows have changed since `version` (0: since the index was created), ascending, free ones
- * among them; and the version now. Every add and remove that changes anything makes a new version, so a caller asks, brings its
- * copy up to date, and asks again from *out_version. Nothing is forgotten and nothing piles up. capacity: room in out_pages; if
- * more have changed, *out_count says so and only the first are written. O(pages).
+ * The log of changes: pages whose rows have changed since `version` (0: since the index was created), ascending, free
+ * ones among them; and the version now. Every add and remove that changes anything makes a new version, so a caller
+ * calls, updates its copy, and calls again from *out_version. No change is lost, and the log does not grow. capacity:
+ * room in out_pages; if more have changed, *out_count says so and only the first are written. O(pages).
  * Versions end at 2^63 - 1: only a file can say that an index is there, and adds and removes are DCI_ERR_LIMIT then.
  */
 DCI_API dci_status dci_index_changes(const dci_index *index, uint64_t version, size_t capacity, int32_t *out_pages,

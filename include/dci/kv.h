@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /**
  * @file kv.h
- * A KV cache that keeps every token and attends to few: paged storage for the keys and values of many sequences, and a pipeline that
- * chooses, at each step, which tokens a query attends to.
+ * A KV cache that keeps every token and attends to few: paged storage for the keys and values of many sequences, and a
+ * pipeline that selects, at each step, the tokens that a query attends to.
  *
  * The life of a sequence
  *
@@ -11,9 +11,9 @@
  *      dci_kv_reserve   tokens of the next step        takes all memory the step needs, in every layer
  *      for each layer:
  *          dci_kv_append    keys and values
- *          dci_kv_end_prompt    once, with the prompt's last tokens: forms groups and codes, on a worker
- *      dci_kv_step_end                                 the tokens are there
- *      dci_kv_wait                                     for what workers still do
+ *          dci_kv_end_prompt    once, with the prompt's last tokens: builds summaries on a worker
+ *      dci_kv_step_end                                 the tokens are stored
+ *      dci_kv_wait                                     for the worker
  *
  *      and then, for every token that is generated:
  *      dci_kv_reserve
@@ -22,25 +22,27 @@
  *          dci_kv_plan_make which tokens the layer's queries attend to
  *          dci_kv_attend    or the caller's own attention over the plan's slots
  *      dci_kv_step_end
- *      dci_kv_maintain                                 between steps: codes of tokens that left the window
+ *      dci_kv_maintain                                 between steps: summaries of tokens that left the window
  *
  * A long prompt may come in several steps, of which the last one ends with dci_kv_end_prompt.
  *
  * Words
  *  - token: a position of a sequence, 0 to n - 1, with one key and one value per layer and kv head.
- *  - page: `page_tokens` tokens of one layer and one kv head. A block is the pages of all kv heads for the same tokens; block b has the
- *    pages b * n_kv_heads to (b + 1) * n_kv_heads - 1, and a sequence has the same blocks in every layer. A slot is
- *    page * page_tokens + offset: where a token's rows lie.
- *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to groups (pages,
- *    clusters, or each token is its own), which have summaries. `recent`: the window and what no group has yet.
- *  - budget: tokens attended to per kv head, everything counted. All are attended to while there are no more than that. Recent tokens
- *    are always attended to: a step of very many tokens may bring more of them than the budget until the next one.
- *  - candidates: tokens that have summaries; those that are chosen, with sink and recent, are the plan.
+ *  - page: `page_tokens` tokens of one layer and one kv head. A block is the pages of all kv heads for the same tokens;
+ *    block b has the pages b * n_kv_heads to (b + 1) * n_kv_heads - 1, and a sequence has the same blocks in every
+ *    layer. A slot is page * page_tokens + offset: the place of a token's rows.
+ *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to
+ *    groups (pages, clusters, or single tokens), which have summaries. `recent`: the window and the tokens that have no
+ *    group yet.
+ *  - budget: tokens attended to per kv head, sink and recent included. A sequence with no more tokens than that attends
+ *    to all. Recent tokens are always attended to: a step of very many tokens may exceed the budget with them until the
+ *    next one.
+ *  - candidates: tokens that have summaries; the selected ones, with sink and recent, are the plan.
  *
- * Keys are as attention sees them, after rotary embedding. Errors: a call that fails leaves every sequence as it was; a step happens
+ * Keys are those of attention, after rotary embedding. Errors: a call that fails changes no sequence; a step happens
  * whole or not at all. After dci_kv_reserve, appending, planning and attending allocate nothing.
- * Threads: any thread may call; calls on one dci_kv are served one after another, and share out their work through the context's
- * executor. Same seed, calls and ISA: the same bits at any thread count and batch size.
+ * Threads: any thread may call; calls on one dci_kv are served one after another, and share out their work through the
+ * context's executor. Same seed, calls and ISA: the same bits at any thread count and batch size.
  */
 #ifndef DCI_KV_H
 #define DCI_KV_H
@@ -51,105 +53,145 @@
 extern "C" {
 #endif
 
-/** Systems: named rows of the five choices below (docs/presets.md). */
+/** Presets: systems as named rows of the five choices below (docs/presets.md). */
 enum {
-        DCI_KV_FULL = 1,           /**< attends to everything */
-        DCI_KV_TOPK = 2,           /**< the best tokens by exact keys: what a choice can reach */
-        DCI_KV_STREAMING = 3,      /**< sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
-        DCI_KV_SNAPKV = 4,         /**< the observed queries' best tokens, chosen once (SnapKV; Li et al. 2024) */
-        DCI_KV_PAGEMEAN = 5,       /**< pages of 16 by their mean key */
-        DCI_KV_QUEST = 6,          /**< pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
-        DCI_KV_ARKVALE = 7,        /**< pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
-        DCI_KV_LOWBIT = 8,         /**< all tokens by low-bit keys and values, none retrieved */
-        DCI_KV_SKETCH = 9,         /**< the default: tokens by low-bit keys */
-        DCI_KV_SKETCH_SUMS = 10,   /**< the same; what is left out is estimated from sums of pages */
-        DCI_KV_SKETCH_LOWBIT = 11, /**< the same; what is left out is attended to by low-bit keys and values */
-        DCI_KV_ICECACHE =
-                12, /**< pages of 16 from the leaves of a tree over the keys, found by search (IceCache; Mao et al. 2026) */
-        DCI_KV_CLUSTERKV =
-                13, /**< clusters by their mean key, the last one cut at the budget (ClusterKV; Liu et al. 2024) */
-        DCI_KV_PRKV =
-                14, /**< static tokens, then pages of 32 by cuboids from an order that puts those first (PRKV; 2025) */
-        DCI_KV_LOUISKV =
-                15, /**< clusters of the prompt, segments of what is decoded, chosen where queries turn (LouisKV; Wu et al. 2025) */
-        DCI_KV_RETROINFER =
-                16,         /**< small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
-        DCI_KV_FREEKV = 17, /**< pages of 32 by cuboids, chosen a step ahead and corrected (FreeKV; Liu et al. 2025) */
-        DCI_KV_SKETCH_GROUPS =
-                18, /**< sketch in two stages: the best groups by their mean key, then tokens of those by their codes */
-        DCI_KV_SKETCH_VERIFY =
-                19, /**< sketch+lowbit with learned keys of 2 bits; of four times as many as there is room for, the keys decide */
-        DCI_KV_PRESETS = 19 /**< the largest number */
+        /** attends to everything */
+        DCI_KV_FULL = 1,
+        /** the best tokens by exact keys: the upper bound of a selection */
+        DCI_KV_TOPK = 2,
+        /** sink 4 and the most recent tokens (StreamingLLM; Xiao et al. 2024) */
+        DCI_KV_STREAMING = 3,
+        /** the observed queries' best tokens, selected once (SnapKV; Li et al. 2024) */
+        DCI_KV_SNAPKV = 4,
+        /** pages of 16 by their mean key */
+        DCI_KV_PAGEMEAN = 5,
+        /** pages of 16 by the extremes of their keys (Quest; Tang et al. 2024) */
+        DCI_KV_QUEST = 6,
+        /** pages of 32 by cuboids (ArkVale; Chen et al. 2024) */
+        DCI_KV_ARKVALE = 7,
+        /** all tokens by low-bit keys and values, none retrieved */
+        DCI_KV_LOWBIT = 8,
+        /** the default: tokens by low-bit keys */
+        DCI_KV_SKETCH = 9,
+        /** the same; the other tokens are estimated from sums of pages */
+        DCI_KV_SKETCH_SUMS = 10,
+        /** the same; the other tokens are attended to by low-bit keys and values */
+        DCI_KV_SKETCH_LOWBIT = 11,
+        /** pages of 16 from the leaves of a tree over the keys, found by search (IceCache; Mao et al. 2026) */
+        DCI_KV_ICECACHE = 12,
+        /** clusters by their mean key, the last one truncated at the budget (ClusterKV; Liu et al. 2024) */
+        DCI_KV_CLUSTERKV = 13,
+        /** static tokens, then pages of 32 by cuboids from an order that puts those first (PRKV; 2025) */
+        DCI_KV_PRKV = 14,
+        /**
+         * clusters of the prompt, segments of later tokens, selected at boundaries of the queries (LouisKV; Wu et al.
+         * 2025)
+         */
+        DCI_KV_LOUISKV = 15,
+        /** small clusters; the next best are estimated from sums (RetroInfer; Chen et al. 2025) */
+        DCI_KV_RETROINFER = 16,
+        /** pages of 32 by cuboids, selected a step ahead and corrected (FreeKV; Liu et al. 2025) */
+        DCI_KV_FREEKV = 17,
+        /** sketch in two stages: the best groups by their mean key, then tokens of those by their codes */
+        DCI_KV_SKETCH_GROUPS = 18,
+        /** sketch+lowbit with learned keys of 2 bits; keys rank again four times as many tokens as there is room for */
+        DCI_KV_SKETCH_VERIFY = 19,
+        /** the largest number */
+        DCI_KV_PRESETS = 19
 };
 
-/** First choice: which tokens lie together. */
+/** First choice: which tokens are a group. */
 enum {
-        DCI_KV_GROUP_TOKEN = 1,   /**< each is its own */
-        DCI_KV_GROUP_PAGE = 2,    /**< page_tokens by position */
-        DCI_KV_GROUP_TREE = 3,    /**< leaves of a tree over the keys (M-DCI), cut into pages of page_tokens */
-        DCI_KV_GROUP_CLUSTER = 4, /**< k-means by cosine, see cluster_tokens */
-        DCI_KV_GROUP_SEGMENT =
-                5, /**< clusters of the prompt, then what lies between turns of the queries, see segment_buffer */
-        DCI_KV_GROUP_REORDERED = 6, /**< page_tokens of an order that puts static tokens first, see static_share */
+        /** single tokens */
+        DCI_KV_GROUP_TOKEN = 1,
+        /** page_tokens by position */
+        DCI_KV_GROUP_PAGE = 2,
+        /** leaves of a tree over the keys (M-DCI), cut into pages of page_tokens */
+        DCI_KV_GROUP_TREE = 3,
+        /** k-means by cosine, see cluster_tokens */
+        DCI_KV_GROUP_CLUSTER = 4,
+        /** clusters of the prompt, then segments between boundaries of the queries, see segment_buffer */
+        DCI_KV_GROUP_SEGMENT = 5,
+        /** page_tokens of an order that puts static tokens first, see static_share */
+        DCI_KV_GROUP_REORDERED = 6,
         DCI_KV_GROUPS = 6
 };
 
-/** Second choice: what stays of a group. */
+/** Second choice: what is stored per group. */
 enum {
-        DCI_KV_SUMMARY_NONE = 1,   /**< nothing */
-        DCI_KV_SUMMARY_KEYS = 2,   /**< the keys themselves */
-        DCI_KV_SUMMARY_MEAN = 3,   /**< the mean key, ranked by q . mean */
-        DCI_KV_SUMMARY_MINMAX = 4, /**< per coordinate the least and the greatest, sum max(q_j lo_j, q_j hi_j) */
-        DCI_KV_SUMMARY_CUBOID = 5, /**< centre c and mean deviation r, q . c + |q| . r */
-        DCI_KV_SUMMARY_CODES = 6,  /**< key_bits per coordinate, random rotation (dci/sketch.h) */
-        DCI_KV_SUMMARY_LEARNED =
-                7, /**< the same, learned from the prompt's keys and its observed queries; random without them */
-        DCI_KV_SUMMARY_TREE = 8, /**< the tree's nodes, each by the mean of the keys beneath it */
+        /** nothing */
+        DCI_KV_SUMMARY_NONE = 1,
+        /** the keys themselves */
+        DCI_KV_SUMMARY_KEYS = 2,
+        /** the mean key, ranked by q . mean */
+        DCI_KV_SUMMARY_MEAN = 3,
+        /** per coordinate the least and the greatest, sum max(q_j lo_j, q_j hi_j) */
+        DCI_KV_SUMMARY_MINMAX = 4,
+        /** centre c and mean deviation r, q . c + |q| . r */
+        DCI_KV_SUMMARY_CUBOID = 5,
+        /** key_bits per coordinate, random rotation (dci/sketch.h) */
+        DCI_KV_SUMMARY_CODES = 6,
+        /** the same by a transform learned from the prompt's keys and its observed queries; random without them */
+        DCI_KV_SUMMARY_LEARNED = 7,
+        /** the tree's nodes, each by the mean of the keys below it */
+        DCI_KV_SUMMARY_TREE = 8,
         DCI_KV_SUMMARIES = 8
 };
 
-/** Third choice: how queries choose. */
+/** Third choice: how queries select. */
 enum {
-        DCI_KV_SELECT_NONE = 1, /**< nothing but sink and recent */
-        DCI_KV_SELECT_ALL = 2,  /**< everything */
-        DCI_KV_SELECT_SCAN = 3, /**< all groups are ranked; the best are taken and the last one is cut at the budget */
-        DCI_KV_SELECT_OBSERVED = 4, /**< by the prompt's observed queries, once */
-        DCI_KV_SELECT_RECENT = 5,   /**< the latest that the budget holds */
-        DCI_KV_SELECT_TREE =
-                6, /**< each query head searches the tree for the pages of the best tokens; with COMBINE_EACH.
-                                         Room is counted in whole pages, those that are not full too */
-        DCI_KV_SELECT_STATIC =
-                7, /**< with GROUP_REORDERED: static tokens, the best first, then the best of the other pages as SCAN */
+        /** nothing but sink and recent */
+        DCI_KV_SELECT_NONE = 1,
+        /** everything */
+        DCI_KV_SELECT_ALL = 2,
+        /** ranks all groups and takes the best, the last one truncated at the budget */
+        DCI_KV_SELECT_SCAN = 3,
+        /** by the prompt's observed queries, once */
+        DCI_KV_SELECT_OBSERVED = 4,
+        /** the latest tokens that fit the budget */
+        DCI_KV_SELECT_RECENT = 5,
+        /**
+         * each query head searches the tree for the pages of the best tokens; with COMBINE_EACH. Room is counted in
+         * whole pages, also for partly filled ones
+         */
+        DCI_KV_SELECT_TREE = 6,
+        /** with GROUP_REORDERED: static tokens, best first, then the best of the other pages as SCAN */
+        DCI_KV_SELECT_STATIC = 7,
         DCI_KV_CHOICES = 7
 };
 
 /**
- * Fourth choice: when it is decided again. All but the first two keep lists between plans, one of each layer and kv head with the best
- * first; they go with choices that rank by a step's queries, and with every summary and tail.
+ * Fourth choice: when a layer selects again. All but the first two store lists between plans, one for each layer and kv
+ * head, best first; they go with selections by a step's queries, and with every summary and tail.
  *
- * PERIODIC  decides in the first of each `period` plans of a layer; those between use its lists.
- * BOUNDARY  decides when a layer's queries turn: when the mean over all its query heads of the cosine of a query with that of the plan
- *           before is less than `tau` (LouisKV; Wu et al. 2025, section 4). A query of zeros has the cosine 0, with another one 1.
- * ANCHOR    searches in the layers anchor_first, anchor_first + anchor_period, ..; a layer between uses the lists of the last of these
- *           before it with its own rows, keeps no summaries where the tail is dropped, and is planned after it, at the same number of
- *           tokens. Layers before the first one or behind a dense one decide for themselves (IceCache's option; Mao et al. 2026).
- * AHEAD     uses the lists that the queries of the plan before chose, among the candidates of then, and chooses those of the next plan. A kv
- *           head is corrected, and uses the list of its own queries, when the mean cosine of its group's queries with those of the plan
- *           before is less than `tau` (FreeKV; Liu et al. 2025, arXiv:2505.13109).
+ * PERIODIC  selects in the first of each `period` plans of a layer; the others use its lists.
+ * BOUNDARY  selects at a boundary of a layer's queries: when the mean over all its query heads of the cosine of a query
+ *           with that of the plan before is less than `tau` (LouisKV; Wu et al. 2025, section 4). A query of zeros has
+ *           the cosine 0, with another one 1.
+ * ANCHOR    selects in the layers anchor_first, anchor_first + anchor_period, ..; a layer between uses the lists of the
+ *           last of these before it with its own rows, has no summaries where the tail is dropped, and is planned after
+ *           it, at the same number of tokens. Layers before the first one or after a dense one select for themselves
+ *           (IceCache's option; Mao et al. 2026).
+ * AHEAD     uses the lists that the queries of the plan before selected among the candidates of that plan, and selects
+ *           those of the next plan. A kv head is corrected, and uses the list of its own queries, when the mean cosine
+ *           of its group's queries with those of the plan before is less than `tau` (FreeKV; Liu et al. 2025,
+ *           arXiv:2505.13109).
  *
- * The first plan decides. A list that is kept is used as far as the budget goes: recent tokens that came since take the place of its
- * last ones, and what groups that were formed since take off the recent tokens gives places back, up to budget - sink - window (where
- * not all groups are ranked: to the room of the plan that decided). A plan counts if it leaves tokens out, also when it is made again
- * for the same tokens.
+ * The first plan selects. A stored list is used as far as the budget allows: recent tokens that came since take the
+ * place of its last ones, and tokens that have joined groups since make room again, up to budget - sink - window (where
+ * not all groups are ranked: the room of the plan that selected). A plan counts if it omits tokens, also when it is
+ * repeated for the same tokens.
  *
- * dci_kv_fork copies lists and queries. A layer's lists are forgotten, so that its next plan decides, where dci_kv_fork, dci_kv_truncate
- * or dci_kv_step_abort cut into the candidates that they were chosen from, which within the rollback they do not; what plans of an
- * aborted step decided stays otherwise, unless the prompt ended in it. Files hold none of it. Memory, taken with the sequence: per
- * layer 4 (budget - sink - window) bytes for each kv head, and with BOUNDARY and AHEAD 4 dim_k for each query head.
+ * dci_kv_fork copies lists and queries. A layer drops its lists, so that its next plan selects, where dci_kv_fork,
+ * dci_kv_truncate or dci_kv_step_abort remove candidates that they were selected from, which never happens within the
+ * rollback; otherwise the lists of an aborted step's plans stay, unless the prompt ended in it. Files hold no lists.
+ * Memory, taken with the sequence: per layer 4 (budget - sink - window) bytes for each kv head, and with BOUNDARY and
+ * AHEAD 4 dim_k for each query head.
  */
 enum {
         DCI_KV_EVERY_STEP = 1,
-        DCI_KV_ONCE = 2, /**< at the prompt's end */
+        /** at the prompt's end */
+        DCI_KV_ONCE = 2,
         DCI_KV_PERIODIC = 3,
         DCI_KV_BOUNDARY = 4,
         DCI_KV_ANCHOR = 5,
@@ -157,49 +199,60 @@ enum {
         DCI_KV_SCHEDULES = 6
 };
 
-/** Fifth choice: what becomes of the tokens that are not chosen. */
+/** Fifth choice: what happens to tokens that are not selected. */
 enum {
-        DCI_KV_TAIL_DROP = 1, /**< nothing */
-        DCI_KV_TAIL_SUMS =
-                2, /**< estimated from the mean key and value of their pages or clusters (RetroInfer's estimation zone) */
-        DCI_KV_TAIL_LOWBIT = 3, /**< attended to by low-bit keys, those that rank, and low-bit values */
+        /** nothing */
+        DCI_KV_TAIL_DROP = 1,
+        /** estimated from the mean key and value of their pages or clusters (RetroInfer's estimation zone) */
+        DCI_KV_TAIL_SUMS = 2,
+        /** attended to by low-bit keys, those that rank, and low-bit values */
+        DCI_KV_TAIL_LOWBIT = 3,
         DCI_KV_TAILS = 3
 };
 
-/** How the query heads of a group agree on one list. */
+/** How scores of query heads that share a kv head (GQA) are combined. */
 enum {
-        DCI_KV_COMBINE_SOFTMAX =
-                1, /**< sum over the heads of the softmax: of tokens over the whole sequence, kept ones too, of groups over groups; one head
-                        alone ranks by its scores. What lies 88 and more below the best in the logits of every head counts 0, and comes
-                        last by position */
-        DCI_KV_COMBINE_MEAN = 2, /**< mean over the heads of the scores */
-        DCI_KV_COMBINE_EACH =
-                3, /**< each head ranks for itself; their lists are taken in turns, best first, repeats dropped */
+        /**
+         * sum over the heads of the softmax: of tokens over the whole sequence, sink and recent included; of groups
+         * over groups; one head alone ranks by its scores. Logits 88 and more below the best in every head count 0, and
+         * come last by position
+         */
+        DCI_KV_COMBINE_SOFTMAX = 1,
+        /** mean over the heads of the scores */
+        DCI_KV_COMBINE_MEAN = 2,
+        /** each head ranks for itself; the lists are interleaved, best first, without repeats */
+        DCI_KV_COMBINE_EACH = 3,
         DCI_KV_COMBINES = 3
 };
 
-/** What clusters are found by. */
+/** The rows that k-means clusters. */
 enum {
-        DCI_KV_CLUSTER_RAW = 1,    /**< cosine of keys to the mean key of a cluster (ClusterKV) */
-        DCI_KV_CLUSTER_CENTRED = 2 /**< cosine of keys less their mean, as unit rows (RetroInfer) */
+        /** cosine of keys to the mean key of a cluster (ClusterKV) */
+        DCI_KV_CLUSTER_RAW = 1,
+        /** cosine of keys less their mean, as unit rows (RetroInfer) */
+        DCI_KV_CLUSTER_CENTRED = 2
 };
 
 /** What a layer attends to. */
 enum {
-        DCI_KV_LAYER_SPARSE = 1, /**< the plan */
-        DCI_KV_LAYER_DENSE = 2,  /**< everything */
-        DCI_KV_LAYER_SLIDING = 3 /**< the last tokens; not yet built */
+        /** the plan */
+        DCI_KV_LAYER_SPARSE = 1,
+        /** everything */
+        DCI_KV_LAYER_DENSE = 2,
+        /** the last tokens; not yet built */
+        DCI_KV_LAYER_SLIDING = 3
 };
 
-/** What a preset would have. */
+/** Stands for the preset's value. */
 #define DCI_KV_PRESET ((size_t)-1)
 
-#define DCI_KV_MAX_LAYERS ((size_t)1024)
-#define DCI_KV_MAX_HEADS ((size_t)1024)
-#define DCI_KV_MAX_GROUP ((size_t)64)       /**< query heads per kv head */
-#define DCI_KV_MAX_DIM ((size_t)1024)       /**< of keys and of values */
-#define DCI_KV_MAX_TOKENS ((size_t)1 << 27) /**< of a sequence */
-#define DCI_KV_MAX_SEQUENCES ((size_t)1 << 16)
+/* Limits. */
+#define DCI_KV_MAX_LAYERS ((size_t)1024)       /**< of a config */
+#define DCI_KV_MAX_HEADS ((size_t)1024)        /**< query heads, and kv heads, of a layer */
+#define DCI_KV_MAX_GROUP ((size_t)64)          /**< query heads per kv head */
+#define DCI_KV_MAX_DIM ((size_t)1024)          /**< elements of keys and of values */
+#define DCI_KV_MAX_TOKENS ((size_t)1 << 27)    /**< of a sequence */
+#define DCI_KV_MAX_SEQUENCES ((size_t)1 << 16) /**< open at a time */
 
 /** One layer of a model where it differs from the others. Prepare with dci_layer_config_init. */
 typedef struct dci_layer_config {
@@ -212,16 +265,18 @@ typedef struct dci_layer_config {
 } dci_layer_config;
 DCI_API dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size);
 
-/** Who says which blocks a sequence gets. */
+/** Who assigns blocks to a sequence. */
 enum {
-        DCI_KV_BLOCKS_BY_LIBRARY = 1, /**< free ones, by the library */
-        DCI_KV_BLOCKS_BY_CALLER = 2   /**< dci_kv_assign_blocks */
+        /** free ones, by the library */
+        DCI_KV_BLOCKS_BY_LIBRARY = 1,
+        /** dci_kv_assign_blocks */
+        DCI_KV_BLOCKS_BY_CALLER = 2
 };
 
 /**
- * Keys and values in the caller's memory, such as an engine's paged cache. The row of a block's slot s and head h begins at
- * base + block * page_stride + h * head_stride + s * slot_stride, in elements of the config's dtype. Prepare with dci_kv_layout_init.
- * docs/kv-integration.md shows the layouts of known engines.
+ * Keys and values in the caller's memory, such as an engine's paged cache. The row of a block's slot s and head h
+ * begins at base + block * page_stride + h * head_stride + s * slot_stride, in elements of the config's dtype. Prepare
+ * with dci_kv_layout_init. docs/kv-integration.md shows the layouts of known engines.
  */
 typedef struct dci_kv_layout {
         size_t struct_size;
@@ -235,11 +290,14 @@ typedef struct dci_kv_layout {
 } dci_kv_layout;
 DCI_API dci_status dci_kv_layout_init(dci_kv_layout *layout, size_t struct_size);
 
-/** Is told of every piece of memory that holds keys and values, so that a device can pin it. Must not wait for another thread that calls
- *  this dci_kv; calling it itself is refused. */
+/**
+ * Called for every piece of memory that holds keys and values, so that a device can pin it. Must not wait for another
+ * thread that calls this dci_kv; calling the dci_kv from inside it is refused.
+ */
 typedef struct dci_kv_hook {
         void *ctx;
-        int32_t (*taken)(void *ctx, void *memory, size_t n_bytes); /**< other than 0: refused, and so is the call */
+        /** other than 0: refused, and so is the call */
+        int32_t (*taken)(void *ctx, void *memory, size_t n_bytes);
         void (*given_back)(void *ctx, void *memory, size_t n_bytes);
 } dci_kv_hook;
 
@@ -256,96 +314,151 @@ typedef struct dci_kv_config {
         int32_t preset;                                 /**< DCI_KV_*; default DCI_KV_SKETCH */
         int32_t group, summary, select, schedule, tail; /**< 0 (default): the preset's */
         int32_t combine;                                /**< DCI_KV_COMBINE_*; 0 (default): the preset's */
-        int32_t key_bits; /**< of codes, per coordinate: 1, 2, 3, 4 or 8; 0 (default): the preset's, 4, sketch+verify 2 */
+        /** of codes, per coordinate: 1, 2, 3, 4 or 8; 0 (default): the preset's, 4, sketch+verify 2 */
+        int32_t key_bits;
         int32_t value_bits; /**< of TAIL_LOWBIT: 1, 2, 4 or 8; default 2 */
-        int32_t frozen_prompt; /**< 1: groups are formed of the whole prompt, its window too, and never again; tokens after it are
-                                    attended to and not counted, while sink and window count as if there were a window: the protocol
-                                    of the trace figures. Default 0 */
-        int32_t foreground; /**< 1: dci_kv_end_prompt does its work itself. Default 0: a thread of the dci_kv does it */
-        size_t budget;      /**< default 256; at least sink + page_tokens + window or, with summaries, rollback */
-        size_t sink;        /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin behind it */
-        size_t window;      /**< default DCI_KV_PRESET: 64 */
-        size_t rollback; /**< tokens that dci_kv_truncate drops at no cost; default 64; less than the window means the window */
+        /**
+         * 1: groups are built from the whole prompt, its window included, and never again; tokens after it are attended
+         * to and not counted, while sink and window count as if there were a window: the protocol of the trace figures.
+         * Default 0
+         */
+        int32_t frozen_prompt;
+        /** 1: dci_kv_end_prompt does its work itself. Default 0: a thread of the dci_kv does it */
+        int32_t foreground;
+        size_t budget; /**< default 256; at least sink + page_tokens + window or, with summaries, rollback */
+        size_t sink;   /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin after it */
+        size_t window; /**< default DCI_KV_PRESET: 64 */
+        /** tokens that dci_kv_truncate removes at no cost; default 64; less than the window means the window */
+        size_t rollback;
         size_t dense_layers; /**< the first layers attend to everything; default 2 */
-        const dci_layer_config
-                *layers;     /**< NULL (default), or n_layers of them, copied; then dense_layers does not matter */
-        size_t layer_stride; /**< bytes from one to the next; 0 (default): sizeof(dci_layer_config) of this header */
+        /** NULL (default), or n_layers of them, copied; then dense_layers does not matter */
+        const dci_layer_config *layers;
+        /** bytes from one to the next; 0 (default): sizeof(dci_layer_config) of this header */
+        size_t layer_stride;
         const dci_kv_layout *layout; /**< NULL (default): the library's own memory */
         dci_kv_hook hook;            /**< none by default */
         size_t max_bytes;            /**< of memory in all; 0 (default): no limit */
-        size_t resident_bytes; /**< "resident until pressure": while the keys and values of sequences fit in it, they are attended to in
-                                    full; when they no longer do, the longest ones turn sparse, one that is in the middle of a step when
-                                    that ends. 0 (default): all are sparse */
-        double refit;  /**< codes are made anew when their distortion has grown by this factor; default 1.5, 0: never */
-        uint64_t seed; /**< of rotations, promotions, and of what clusters begin with; default 0 */
-        /* DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens that come later are
-         * recent, and attended to, until cluster_every of them are older than the rollback: dci_kv_maintain gives those clusters of their
-         * own. They count in the budget: dci_kv_reserve gives what there is clusters earlier when recent tokens would take more than
-         * half of it, of few tokens each, for the time being; as soon as such ones hold cluster_every tokens together, these are given
-         * clusters as if the budget had waited. With other groups these do not matter. 0 (default): the preset's, or clusterkv's where it has none. */
-        size_t cluster_tokens; /**< a cluster's on average, 1 to DCI_KV_MAX_TOKENS; clusterkv 80, retroinfer 16 */
-        size_t cluster_every;  /**< cluster_tokens to DCI_KV_MAX_TOKENS; clusterkv 320, retroinfer 1,024 */
-        size_t cluster_segment; /**< clusters are found within so many consecutive tokens, rounded up to a multiple of 32;
-                                     clusterkv DCI_KV_MAX_TOKENS, retroinfer 8,192 */
+        /**
+         * "resident until pressure": while the keys and values of sequences fit in it, they are attended to in full;
+         * when they no longer do, the longest ones become sparse, one in the middle of a step when that ends. 0
+         * (default): all are sparse
+         */
+        size_t resident_bytes;
+        /** codes are rebuilt when their distortion has grown by this factor; default 1.5, 0: never */
+        double refit;
+        uint64_t seed; /**< of rotations, promotions, and first centroids of clusters; default 0 */
+        /*
+         * DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens
+         * that come later are recent, and attended to, until cluster_every of them are older than the rollback:
+         * dci_kv_maintain gives those clusters of their own. They count in the budget: when recent tokens would take
+         * more than half of it, dci_kv_reserve clusters them earlier, in clusters of few tokens, provisionally; as soon
+         * as provisional clusters hold cluster_every tokens together, these are clustered again as if the budget had
+         * waited. Other groups ignore these fields. 0 (default): the preset's, or clusterkv's where it has none.
+         */
+        /** a cluster's on average, 1 to DCI_KV_MAX_TOKENS; clusterkv 80, retroinfer 16 */
+        size_t cluster_tokens;
+        size_t cluster_every; /**< cluster_tokens to DCI_KV_MAX_TOKENS; clusterkv 320, retroinfer 1,024 */
+        /**
+         * k-means runs within so many consecutive tokens, rounded up to a multiple of 32; clusterkv DCI_KV_MAX_TOKENS,
+         * retroinfer 8,192
+         */
+        size_t cluster_segment;
         size_t cluster_rounds; /**< at most, 1 to 1,000; clusterkv 20, retroinfer 10 */
         size_t cluster_most;   /**< larger clusters are cut into equal parts by position; 0 (default): any size */
         int32_t cluster_by;    /**< DCI_KV_CLUSTER_*; clusterkv RAW, retroinfer CENTRED */
         int32_t reserved;      /**< zero */
-        double estimate_share; /**< with TAIL_SUMS over clusters: of all clusters, those that are estimated, the best after the chosen
-                                     ones; 0 to 1, 1: all, and so with choices that rank none. 0 (default): the preset's, retroinfer 0.232,
-                                     others 1 */
+        /**
+         * with TAIL_SUMS over clusters: the share of all clusters that is estimated, the best after the selected ones;
+         * 0 to 1, 1: all, and so with selections that do not rank. 0 (default): the preset's, retroinfer 0.232, others
+         * 1
+         */
+        double estimate_share;
         double tau;    /**< BOUNDARY and AHEAD: in (-1, 1], see dci_kv_calibrate; 0 (default): 0.85 and 0.8 */
         size_t period; /**< PERIODIC and GROUP_REORDERED: plans; 1 or more; default DCI_KV_PRESET: 128 */
         size_t anchor_first, anchor_period; /**< ANCHOR: layers; default 2 and 3, a period of at least 1 */
-        size_t ring; /**< queries that a layer remembers, of its last plans, for groups that are formed by them; 0 to 4096; default
-                        DCI_KV_PRESET: what the groups need, 64 with GROUP_REORDERED, else 0. ring * n_query_heads * dim_k floats per layer
-                        and sequence */
+        /**
+         * queries of its last plans that a layer stores, for groups that are built from them; 0 to 4096; default
+         * DCI_KV_PRESET: as many as the groups need, 64 with GROUP_REORDERED, else 0. ring * n_query_heads * dim_k
+         * floats per layer and sequence
+         */
+        size_t ring;
 
         /* GROUP_TREE (IceCache; docs/presets.md says what the published effort settings become) */
         double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
-        size_t tree_field_of_view; /**< nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there
-                                        are, or more: every key is looked at, and the best pages are exact */
-        int32_t tree_tokens; /**< 1: the search ends in tokens, not in their pages: the best ones that were found, as many as there is room
-                                  for; it opens more nodes until they hold so many. Default 0 */
-        /* DCI_KV_GROUP_SEGMENT (LouisKV; Wu et al. 2025, section 4.2). The prompt's candidates are clustered as above. Tokens behind them are
-         * recent, and attended to, while segment_buffer holds them; when there are more, the oldest segments leave it, as many as lie in an eighth
-         * of the buffer and at least one, as soon as they are older than the rollback. A segment ends before a token at which BOUNDARY found that
-         * the layer's queries turned (with other schedules there are none), with the prompt, and at segment_buffer / 2 tokens. All kv heads of a
-         * layer have the same. When recent tokens would take more than half of the budget, dci_kv_reserve lets segments leave earlier,
-         * and cuts them if it must. A cut through the prompt's clusters makes dci_kv_maintain or dci_kv_reserve find those of what is left anew. */
-        size_t segment_buffer; /**< tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
-        double verify; /**< SELECT_SCAN over codes: so many times as many tokens as there is room for (budget - sink - window, if that is more)
-                          are ranked again by their keys, which are read for it. A plan that uses a kept list reads none, and its tail
-                          goes by codes alone. 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4 */
-        /* DCI_KV_GROUP_REORDERED (PRKV, section 4.1). The queries of the prompt's last positions, and after each `period` plans of a layer
-         * those of the last `ring` plans (in both cases not of more positions than the rollback has), are held against all candidates: the
-         * sum over queries and group of the softmax over the candidates is a candidate's importance. At the level avx512 its
-         * products are those of keys and queries rounded to bytes, row by row: a logit is right to some hundredth of what logits spread, and
-         * tokens of nearly the same importance may change places; elsewhere, and where logits may be 2^24 or more, they are in binary32. The most important ones
-         * are static: static_share * (budget - sink - window) of them, rounded down to whole pages. Candidates are stored in
-         * the order [static ones, best first; the others as they were stored], pages are cut from it and all their
-         * summaries made anew. Candidates that come later form pages by position behind, until the next order takes them in. Rows
-         * stay in their slots; an order is a list. Tails but DROP are refused. With frozen_prompt the candidates stay those of the prompt, and orders are renewed all the same. */
-        double static_share; /**< 0 to 1; default 0.25. 0: pages by position, and no queries are needed. -1: once per layer, at the
-                                  prompt's end, so many as the best budget - sink - window candidates of the first and the last observed
-                                  query have in common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more
-                                  candidates than those or no observed queries */
-        /* SELECT_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean keys of consecutive
-         * preselect_tokens candidates have codes, too, made as those of keys. A plan ranks these by the sum over the query heads of the
-         * softmax over all means, adds up what lies in the same 16 consecutive candidates, and scores only the tokens of the best ones:
-         * preselect * (budget - sink - window) of them, preselect_least if that is more, and up to 15 for whole sixteens. Then it goes on
-         * as without, where shares are of what was scored and of sink and recent tokens. Where there are no more candidates than that
-         * it is the scan of all of them, to the bit.
-         * Cost: of the scan, 1 / preselect_tokens, and the part of the candidates that is scored; and as many more codes to keep as there
-         * are means. */
-        double preselect; /**< 1 to 64; 0 (default): the preset's, 1, every candidate is scored; sketch+groups 24 */
+        /**
+         * nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there are, or more:
+         * every key is scored, and the best pages are exact
+         */
+        size_t tree_field_of_view;
+        /**
+         * 1: the search returns tokens, not pages: the best ones found, as many as there is room for; it opens more
+         * nodes until they hold so many. Default 0
+         */
+        int32_t tree_tokens;
+        /*
+         * DCI_KV_GROUP_SEGMENT (LouisKV; Wu et al. 2025, section 4.2). The prompt's candidates are clustered as above.
+         * Tokens after them are recent, and attended to, while segment_buffer holds them; when there are more, the
+         * oldest segments are moved out of it, as many as fit an eighth of the buffer and at least one, as soon as they
+         * are older than the rollback. A segment ends before a token at which BOUNDARY found a boundary of the layer's
+         * queries (other schedules find none), with the prompt, and at segment_buffer / 2 tokens. All kv heads of a
+         * layer have the same segments. When recent tokens would take more than half of the budget, dci_kv_reserve
+         * moves segments out earlier, and cuts them if it must. After a truncation inside the prompt's clusters,
+         * dci_kv_maintain or dci_kv_reserve clusters the remaining tokens again.
+         */
+        /** tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
+        size_t segment_buffer;
+        /**
+         * SELECT_SCAN over codes: so many times as many tokens as there is room for (budget - sink - window, if that is
+         * more) are ranked again by their keys. A plan that uses a stored list reads no keys, and its tail goes by
+         * codes alone. 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4
+         */
+        double verify;
+        /*
+         * DCI_KV_GROUP_REORDERED (PRKV, section 4.1). The queries of the prompt's last positions, and after each
+         * `period` plans of a layer those of the last `ring` plans (in both cases not of more positions than the
+         * rollback has), are scored against all candidates: the sum over queries and group of the softmax over the
+         * candidates is a candidate's importance. At the level avx512 its products are those of keys and queries
+         * rounded to bytes, row by row: a logit is right to some hundredth of what logits spread, and tokens of nearly
+         * the same importance may change places; at other levels, and where logits may be 2^24 or more, they are in
+         * binary32. The most important ones are static: static_share * (budget - sink - window) of them, rounded down
+         * to whole pages. Candidates are stored in the order [static ones, best first; the others as they were stored],
+         * pages are cut from it, and all their summaries are rebuilt. Later candidates form pages by position after
+         * these, until the next order includes them. Rows stay in their slots; an order is a list. Tails but DROP are
+         * refused. With frozen_prompt the candidates stay those of the prompt, and orders are renewed all the same.
+         */
+        /**
+         * 0 to 1; default 0.25. 0: pages by position, and no queries are needed. -1: once per layer, at the prompt's
+         * end, as many as the best budget - sink - window candidates of the first and the last observed query have in
+         * common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more candidates than
+         * those or no observed queries
+         */
+        double static_share;
+        /*
+         * SELECT_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean
+         * keys of consecutive preselect_tokens candidates have codes, too, made as those of keys. A plan ranks these by
+         * the sum over the query heads of the softmax over all means, adds up those of the same 16 consecutive
+         * candidates, and scores only the tokens of the best ones: preselect * (budget - sink - window) of them,
+         * preselect_least if that is more, and up to 15 for whole sixteens. Then it goes on as without preselect, with
+         * shares over the scored, sink and recent tokens. Where there are no more candidates than that it is the scan
+         * of all of them, to the bit. Cost: of the scan, 1 / preselect_tokens, and the part of the candidates that is
+         * scored; and as many more codes to keep as there are means.
+         */
+        /** 1 to 64; 0 (default): the preset's, 1, every candidate is scored; sketch+groups 24 */
+        double preselect;
         size_t preselect_tokens; /**< 4, 8 or 16, at most page_tokens; 0 (default): 8 */
-        size_t preselect_least;  /**< 1 to DCI_KV_MAX_TOKENS; 0 (default): 4,096, which take some 0.1 ms in 8 heads */
-        int32_t sums_whole; /**< TAIL_SUMS over pages: 1: those of a page that were not chosen count by the mean key and value of the whole page,
-                                 and no chosen row is read for it. Default 0: by the means of what is left of it */
+        /** 1 to DCI_KV_MAX_TOKENS; 0 (default): 4,096, which take some 0.1 ms in 8 heads */
+        size_t preselect_least;
+        /**
+         * TAIL_SUMS over pages: 1: tokens of a page that were not selected count by the mean key and value of the whole
+         * page, and no selected row is read for it. Default 0: by the means of those tokens alone
+         */
+        int32_t sums_whole;
         int32_t reserved_more; /**< zero */
-        size_t piece_bytes; /**< the library takes memory for keys and values in pieces of at least so many bytes, aligned to 4,096, and tells the
-                                   hook of each: devices lock pieces whole. 0 (default): 256 KiB; at most 2^40 */
+        /**
+         * the library takes memory for keys and values in pieces of at least so many bytes, aligned to 4,096, and calls
+         * the hook for each: devices lock pieces whole. 0 (default): 256 KiB; at most 2^40
+         */
+        size_t piece_bytes;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -360,106 +473,118 @@ DCI_API dci_status dci_kv_create(dci_context *context, const dci_kv_config *conf
 /** Closes all sequences and frees everything. NULL is allowed. */
 DCI_API void dci_kv_destroy(dci_kv *kv);
 
-/* --- sequences ------------------------------------------------------------------------------------------------------ */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 /** Begins an empty sequence: a number that is never used again. */
 DCI_API dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence);
 
 /**
- * Begins a sequence with the first n_tokens of another, which it shares: whole blocks and summaries are counted references, what
- * is cut through is copied. The prompt of `sequence` has ended, and no step is open. The new one keeps its transforms, and is
- * otherwise independent. O(n_tokens / page_tokens). n_tokens: at most what it has.
+ * Begins a sequence with the first n_tokens of another, which it shares: whole blocks and summaries are counted
+ * references, partly used ones are copied. The prompt of `sequence` has ended, and no step is open. The new one keeps
+ * its transforms, and is otherwise independent. O(n_tokens / page_tokens). n_tokens: at most what it has.
  */
 DCI_API dci_status dci_kv_fork(dci_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
 
 /**
- * Forgets the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the pages that are cut are dropped,
- * and their tokens count as recent until groups are formed again; with clusters, all those that were found together with ones that are cut
- * (the prompt's, or of cluster_every later tokens), with segments those that left the buffer together, and with a stored order all of it.
- * Memory of whole blocks goes back, and blocks that were lent beyond n_tokens. GROUP_TREE: a pass over the tokens' numbers; what lay in cells
- * of nodes that go is compared with those that stay, so a tree depends on how often it was cut. Where a fork has the same tree it is
- * copied first: DCI_ERR_FULL and DCI_ERR_MEMORY, with nothing changed.
+ * Removes the tokens from n_tokens on. Within the rollback it costs nothing; deeper, summaries of the truncated pages
+ * are dropped, and their tokens count as recent until they are grouped again; with clusters, all those of the same
+ * k-means as truncated ones (the prompt's, or of cluster_every later tokens), with segments those that were moved out
+ * of the buffer together, and with a stored order all of it. Memory of whole blocks is given back, and assigned blocks
+ * beyond n_tokens. GROUP_TREE: a pass over the tokens' numbers; tokens in cells of removed nodes are assigned to the
+ * remaining ones, so a tree depends on its truncations. A tree that a fork shares is copied first: DCI_ERR_FULL and
+ * DCI_ERR_MEMORY, with nothing changed.
  */
 DCI_API dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens);
 
 /** Ends a sequence, also in the middle of a step. */
 DCI_API dci_status dci_kv_close(dci_kv *kv, int64_t sequence);
 
-/* --- steps ---------------------------------------------------------------------------------------------------------- */
+/* --- steps -------------------------------------------------------------------------------------------------------- */
 
 /**
- * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more tokens each (NULL: 1).
- * Also forms the groups that dci_kv_maintain was not called for, when otherwise recent tokens would take more than half the budget.
- * Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and there. No sequence has changed then; scratch, tables and blocks that were
- * there to be had stay with the dci_kv for the next call.
+ * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more
+ * tokens each (NULL: 1). Also builds groups when dci_kv_maintain was not called and recent tokens would take more than
+ * half the budget. Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and available. No sequence has changed then;
+ * scratch, tables and blocks that were taken stay with the dci_kv for the next call.
  */
 DCI_API dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens);
 
-/** With DCI_KV_BLOCKS_BY_CALLER: the blocks in which the sequence's next tokens lie, behind those it has; before dci_kv_reserve. A
- *  block may be lent to several sequences that share its tokens; closing or truncating gives it back without a word. */
+/**
+ * With DCI_KV_BLOCKS_BY_CALLER: assigns the blocks of the sequence's next tokens, which follow those it has; before
+ * dci_kv_reserve. A block may be assigned to several sequences that share its tokens; closing or truncating releases it
+ * without notice.
+ */
 DCI_API dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, const int32_t *blocks);
 
-/** Rows of tokens, one behind the other for all sequences of a call. Prepare with dci_kv_rows_init. */
+/** Rows of tokens, of all sequences of a call in order. Prepare with dci_kv_rows_init. */
 typedef struct dci_kv_rows {
         size_t struct_size;
-        const void *keys;   /**< the row of token t and head h at keys + t * key_token_stride + h * key_head_stride */
-        const void *values; /**< both NULL: the rows lie in their slots already (layouts of the caller) */
+        /** the row of token t and head h at keys + t * key_token_stride + h * key_head_stride */
+        const void *keys;
+        const void *values; /**< both NULL: the rows are in their slots already (layouts of the caller) */
         size_t key_token_stride, key_head_stride; /**< in elements; 0 (default): n_kv_heads * dim_k, and dim_k */
         size_t value_token_stride, value_head_stride;
 } dci_kv_rows;
 DCI_API dci_status dci_kv_rows_init(dci_kv_rows *rows, size_t struct_size);
 
 /**
- * Stores keys and values of one layer for the sequences of a step: n_tokens[i] tokens each (NULL: 1), the sequences' rows one behind the
- * other. Beyond what was reserved is refused; so are NaN and infinity, naming token and head.
+ * Stores keys and values of one layer for the sequences of a step: n_tokens[i] tokens each (NULL: 1), the sequences'
+ * rows in order. Refuses more tokens than were reserved, and NaN and infinity, naming token and head.
  */
 DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                  const size_t *n_tokens, const dci_kv_rows *rows);
 
 /**
- * Says that a sequence's prompt is whole in this layer: what was appended is the prompt, and groups, codes and choices that are made once
- * are formed of it, while the caller goes on with the next layer.
+ * Ends a sequence's prompt in this layer: a worker builds groups, codes and selections that are made once from the
+ * tokens appended so far, while the caller goes on with the next layer.
  *
- * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many as there are (64 are
- *           plenty). Learned codes are fitted to them; DCI_KV_SELECT_OBSERVED, and DCI_KV_GROUP_REORDERED with static tokens, need them where there are
- *           more candidates than they may choose; others can do without (NULL, 0).
+ * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many
+ *           as there are (64 are plenty). Learned codes are fitted to them; DCI_KV_SELECT_OBSERVED, and
+ *           DCI_KV_GROUP_REORDERED with static tokens, need them where there are more candidates than they may select;
+ *           others can do without (NULL, 0).
  *
- * Every sequence needs this once per layer before the first plan, also an empty one, within a step: the prompt's last one, or one of 0 tokens
- * where its end is known later. The call takes all memory that the work needs, so
- * the worker cannot fail.
- * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each key with each
- * node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head (dci_kmeans):
- * O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy of n rows for each thread and one
- * more; a stored order as in dci_kv_maintain.
+ * Every sequence needs this once per layer before the first plan, also an empty one, within a step: the prompt's last
+ * one, or one of 0 tokens where its end is known later. The call takes all memory that the work needs, so the worker
+ * cannot fail.
+ * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each
+ * key with each node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head
+ * (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy
+ * of n rows for each thread and one more; a stored order as in dci_kv_maintain.
  */
 DCI_API dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
 
-/** Waits for what dci_kv_end_prompt began for a sequence (-1: for all), and helps. Plans wait by themselves. */
+/**
+ * Waits for the work of dci_kv_end_prompt for a sequence (-1: for all), and takes part in it. Plans wait by themselves.
+ */
 DCI_API dci_status dci_kv_wait(dci_kv *kv, int64_t sequence);
 
 /** Ends the step: all layers have all tokens that were reserved. Refused if one has not. */
 DCI_API dci_status dci_kv_step_end(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Takes the step back: the sequences are as before dci_kv_reserve, but for lists that a schedule keeps, groups that the reservation formed,
- *  blocks that it copied from a fork, and sequences that it turned sparse. Prompts that ended in it have not. Lent blocks stay lent. */
+/**
+ * Takes the step back: the sequences are as before dci_kv_reserve, except for lists that a schedule stores, groups that
+ * the reservation built, blocks that it copied from a fork, and sequences that it made sparse. Prompts that ended in it
+ * have not. Assigned blocks stay assigned.
+ */
 DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/** Between steps: forms groups of tokens that left the window, makes codes anew that no longer fit, and gives back what finding a prompt's
- *  clusters took. sequences NULL: all.
- *  GROUP_TREE: a page is inserted whole, for a product of each token with each node; a key that outgrows c, whose square is a power of two,
- *  has its head's tree built anew.
- *  With DCI_KV_GROUP_REORDERED also makes a layer's order anew, `period` plans after the last time: per layer O(ring
- *  n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread and one more. Between calls plans use
- *  the order there is. */
+/**
+ * Between steps: builds groups of tokens that left the window, rebuilds codes that no longer fit, and gives back the
+ * memory that clustering a prompt took. sequences NULL: all. GROUP_TREE: a page is inserted whole, for a product of
+ * each token with each node; a key that outgrows c, whose square is a power of two, makes the call rebuild its head's
+ * tree. With DCI_KV_GROUP_REORDERED also renews a layer's order, `period` plans after the last time: per layer O(ring
+ * n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread and one
+ * more. Between calls plans use the order there is.
+ */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
-/* --- plans ------------------------------------------------------------------------------------------------------------ */
+/* --- plans -------------------------------------------------------------------------------------------------------- */
 
 /**
- * Which tokens the queries of one layer attend to: for sequence i of the call and kv head h, the tokens before sink_end[i], those
- * of the list, and those from recent_begin[i] to n_tokens[i]. The arrays are the caller's (or of dci_kv_plan_create): room for
- * max_sequences, lists of `stride` slots. Prepare with dci_kv_plan_init.
+ * Which tokens the queries of one layer attend to: for sequence i of the call and kv head h, the tokens before
+ * sink_end[i], those of the list, and those from recent_begin[i] to n_tokens[i]. The arrays are the caller's (or of
+ * dci_kv_plan_create): room for max_sequences, lists of `stride` slots. Prepare with dci_kv_plan_init.
  */
 typedef struct dci_kv_plan {
         size_t struct_size;
@@ -469,41 +594,48 @@ typedef struct dci_kv_plan {
         int32_t *slots;     /**< max_sequences x n_lists x stride, in the order of their positions */
         int32_t *positions; /**< the same as positions of the sequence; may be NULL */
         int32_t *counts;    /**< max_sequences x n_lists */
-        int32_t *sink_end, *recent_begin, *n_tokens; /**< max_sequences; recent_begin 0: everything is attended to */
-        float *tail_out; /**< max_sequences x n_query_heads x dim_v: attention over the tail alone; NULL where the tail is dropped */
-        float *tail_lse; /**< max_sequences x n_query_heads: log of its sum of exponentials; -infinity: there is no tail */
+        /** max_sequences; recent_begin 0: everything is attended to */
+        int32_t *sink_end, *recent_begin, *n_tokens;
+        /** max_sequences x n_query_heads x dim_v: attention over the tail alone; NULL where the tail is dropped */
+        float *tail_out;
+        /** max_sequences x n_query_heads: log of its sum of exponentials; -infinity: there is no tail */
+        float *tail_lse;
 } dci_kv_plan;
 DCI_API dci_status dci_kv_plan_init(dci_kv_plan *plan, size_t struct_size);
 
-/** Takes the arrays of a plan, which was prepared with dci_kv_plan_init, for max_sequences; and gives them back (an empty plan is
- *  allowed). The memory counts as the dci_kv's. */
+/**
+ * Takes the arrays of a plan, which was prepared with dci_kv_plan_init, for max_sequences; and gives them back (an
+ * empty plan is allowed). The memory counts as the dci_kv's.
+ */
 DCI_API dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out_plan);
 DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
 
 /**
- * Chooses for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of the step's own
- * tokens, which were appended to this layer before. Waits for dci_kv_end_prompt's work. Refuses NaN and infinity naming sequence and head.
- * A layer that uses another one's lists (ANCHOR) is refused where that has no plan at the same number of tokens.
- * Cost: per kv head a pass over the summaries of all candidates; with SELECT_TREE over the nodes, and over the keys in opened cells; with
- * lists that are kept and no tail, about as many steps as a list has tokens.
+ * Selects for one layer. queries: n_sequences x n_query_heads rows of dim_k, ld elements apart; they may be those of
+ * the step's own tokens, which were appended to this layer before. Waits for dci_kv_end_prompt's work. Refuses NaN and
+ * infinity naming sequence and head. A layer that uses another one's lists (ANCHOR) is refused where that has no plan
+ * at the same number of tokens.
+ * Cost: per kv head a pass over the summaries of all candidates; with SELECT_TREE over the nodes, and over the keys in
+ * opened cells; with stored lists and no tail, about as many steps as a list has tokens.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                     const void *queries, size_t ld, dci_kv_plan *plan);
 
 /**
- * Attention of one layer: softmax(scale q . K) V over the plan's tokens, merged with its tail. plan NULL: over everything.
+ * Attention of one layer: softmax(scale q . K) V over the plan's tokens, merged with its tail. plan NULL: over
+ * everything.
  *
- * plan      made for this layer and these sequences in this order. That its ranges and slots exist is checked, whose they are is not:
- *           slots mean the same in every layer, a tail belongs to its own.
+ * plan      made for this layer and these sequences in this order. The call checks that its ranges and slots exist, not
+ *           whose they are: slots mean the same in every layer, a tail belongs to its own.
  * out       n_sequences x n_query_heads rows of dim_v floats, out_ld apart.
- * out_lse   n_sequences x n_query_heads: log of the sum of exponentials, the tail's included; may be NULL. A query without any
- *           token gets zeros and -infinity.
+ * out_lse   n_sequences x n_query_heads: log of the sum of exponentials, the tail's included; may be NULL. A query
+ *           without any token gets zeros and -infinity.
  */
 DCI_API dci_status dci_kv_attend(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                  const void *queries, size_t ld, const dci_kv_plan *plan, float *out, size_t out_ld,
                                  float *out_lse);
 
-/* --- what there is ---------------------------------------------------------------------------------------------------- */
+/* --- state ---------------------------------------------------------------------------------------------------- */
 
 /** Blocks of a sequence from number `first` on, n of them, in the order of its tokens. */
 DCI_API dci_status dci_kv_table(dci_kv *kv, int64_t sequence, size_t first, size_t n, int32_t *out_blocks);
@@ -513,9 +645,9 @@ DCI_API dci_status dci_kv_read(dci_kv *kv, size_t layer, int64_t sequence, size_
                                void *out_keys, void *out_values);
 
 /**
- * DCI_KV_GROUP_REORDERED: the order in which one layer and head's candidates are stored, for callers that lay out copies of rows so that
- * pages are contiguous: page i of it has the positions from i * page_tokens on. It changes only in dci_kv_end_prompt's work, dci_kv_maintain,
- * dci_kv_reserve (more pages behind) and dci_kv_truncate.
+ * DCI_KV_GROUP_REORDERED: the order in which one layer and head's candidates are stored, for callers that lay out
+ * copies of rows so that pages are contiguous: page i of it has the positions from i * page_tokens on. It changes only
+ * in dci_kv_end_prompt's work, dci_kv_maintain, dci_kv_reserve (appends pages) and dci_kv_truncate.
  *
  * out_positions  room for `room` positions; NULL: only the counts. Refused where there are more.
  * out_n          candidates; out_static: how many of them, the first ones, are static (may be NULL).
@@ -531,18 +663,25 @@ typedef struct dci_kv_sequence_info {
         size_t n_grouped;  /**< tokens that groups cover, in the least advanced sparse layer, after the sink */
         size_t n_blocks, n_shared_blocks;
         int32_t resident; /**< 1: attended to in full, see resident_bytes */
-        int32_t refits;   /**< times that codes of a head were made anew; no more than INT32_MAX */
-        double drift; /**< greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
-        uint64_t
-                n_plans; /**< lists in plans that left tokens out, of layers and kv heads, since dci_kv_open, _fork or _load */
-        uint64_t n_decisions;   /**< of these, those chosen by the queries of their own plan */
-        uint64_t n_corrections; /**< AHEAD: of these, because queries had turned */
-        size_t n_batches;       /**< of clusters and segments, in that layer: the prompt's, and those of later tokens */
-        size_t n_early; /**< of these, later ones that the budget had no room to wait for: clusters of fewer than cluster_every tokens,
-                             segments that left a buffer that was not full (those since dci_kv_load) */
-        size_t tree_pages,
-                tree_stale_pages; /**< GROUP_TREE, over layers and heads: pages; those that the last change of their tree wrote:
-                                                  where pages are copies on a device, these are fetched again */
+        int32_t refits;   /**< times that codes of a head were rebuilt; no more than INT32_MAX */
+        /** greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
+        double drift;
+        /** lists in plans that omitted tokens, of layers and kv heads, since dci_kv_open, _fork or _load */
+        uint64_t n_plans;
+        uint64_t n_decisions;   /**< of these, those selected by the queries of their own plan */
+        uint64_t n_corrections; /**< AHEAD: of these, corrections of a head whose queries changed direction */
+        /** of clusters and segments, in that layer: the prompt's, and those of later tokens */
+        size_t n_batches;
+        /**
+         * of these, later ones that the budget forced early: clusters of fewer than cluster_every tokens, segments
+         * moved out of a buffer that was not full (those since dci_kv_load)
+         */
+        size_t n_early;
+        /**
+         * GROUP_TREE, over layers and heads: pages; those that the last change of their tree wrote: where pages are
+         * copies on a device, these are fetched again
+         */
+        size_t tree_pages, tree_stale_pages;
 } dci_kv_sequence_info;
 DCI_API dci_status dci_kv_sequence_info_init(dci_kv_sequence_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_sequence(dci_kv *kv, int64_t sequence, dci_kv_sequence_info *out_info);
@@ -556,42 +695,55 @@ typedef struct dci_kv_info {
         size_t n_blocks, n_free_blocks;
         size_t bytes;     /**< of memory in all, without a layout of the caller's */
         size_t row_bytes; /**< keys and values */
-        size_t summary_bytes; /**< summaries, codes and what tails need, shared ones once; without transforms: some 3 KB per layer and
-                                   head at dim 64, learned ones 16 dim_k^2 bytes more */
-        size_t token_bytes;          /**< of keys and values, of one token in all layers */
-        double resident_token_bytes; /**< what summaries and tails keep per token and kv head; of segments, as if they had cluster_tokens. Presets that rank or attend to all rows
-                                         (full, topk) need the rows themselves, which do not count here: dim_k + dim_v elements */
+        /**
+         * summaries, codes and what tails need, shared ones once; without transforms: some 3 KB per layer and head at
+         * dim 64, learned ones 16 dim_k^2 bytes more
+         */
+        size_t summary_bytes;
+        size_t token_bytes; /**< of keys and values, of one token in all layers */
+        /**
+         * what summaries and tails keep per token and kv head; of segments, as if they had cluster_tokens. Presets that
+         * rank or attend to all rows (full, topk) need the rows themselves, which do not count here: dim_k + dim_v
+         * elements
+         */
+        double resident_token_bytes;
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);
 
-/* --- when lists are decided again --------------------------------------------------------------------------------------- */
+/* --- calibration of schedules ------------------------------------------------------------------------------------- */
 
 /**
- * The tau with which a share of steps decides again: LouisKV calibrates tau once per model (Wu et al. 2025, appendix D.4).
+ * Finds the tau with which a share of steps selects again: LouisKV calibrates tau once per model (Wu et al. 2025,
+ * appendix D.4).
  *
- * config    as for dci_kv_create: its n_query_heads, n_kv_heads, dim_k and query_dtype, and schedule (or that of the preset): BOUNDARY
- *           counts layers whose queries turn, AHEAD counts kv heads. Other schedules are refused.
- * queries   for each of n_layers layers n_positions x n_query_heads rows of dim_k, ld elements apart, of positions one behind the other, as
- *           plans get them. At least one layer and two positions. Refused: NaN and infinity.
- * rate      0 to 1: share of the layers' (kv heads') positions after the first one that decide again, met as nearly as the samples can:
- *           those that turn equally far decide together.
- * out_tau   in (-1, 1]. With 1, all decide but those whose queries keep their direction.
+ * config    as for dci_kv_create: its n_query_heads, n_kv_heads, dim_k and query_dtype, and schedule (or that of the
+ *           preset): BOUNDARY counts layers, AHEAD counts kv heads. Other schedules are refused.
+ * queries   for each of n_layers layers n_positions x n_query_heads rows of dim_k, ld elements apart, of consecutive
+ *           positions, as plans get them. At least one layer and two positions. Refused: NaN and infinity.
+ * rate      0 to 1: share of the layers' (kv heads') positions after the first one that select again, met as nearly as
+ *           the samples allow: positions of equal cosines select together.
+ * out_tau   in (-1, 1]. With 1, all select but those whose queries keep their direction.
  *
  * Cost: O(n_layers n_positions n_query_heads dim_k), and 8 bytes for each share counted, for the time of the call.
  */
 DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, size_t n_layers,
                                     size_t n_positions, const void *queries, size_t ld, double rate, double *out_tau);
 
-/* --- files ---------------------------------------------------------------------------------------------------------- */
+/* --- files -------------------------------------------------------------------------------------------------------- */
 
-/** Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole, as dci_index_save does: the old file or
- *  the new one is there, at any moment and after any failure. No step is open. 64 KiB are taken meanwhile, beside max_bytes. */
+/**
+ * Writes the first n_tokens of a sequence, with its transforms, to a file that replaces `path` whole, as dci_index_save
+ * does: the old file or the new one is there, at any moment and after any failure. No step is open. 64 KiB are taken
+ * meanwhile, not counted in max_bytes.
+ */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
-/** Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those of the sequence that was saved.
- *  The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what
- *  differs is named. Clusters are those that were saved; the config's say
- *  what later ones are like. The file's length is taken meanwhile, beside max_bytes. */
+/**
+ * Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those
+ * of the sequence that was saved. The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink,
+ * rollback, frozen_prompt and seed; what differs is named. Clusters are those that were saved; the config's fields
+ * apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.
+ */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 
 #ifdef __cplusplus

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /**
  * @file transform.h
- * Row transforms that turn one search problem into another: unit rows (cosine) and the MIPS lift (inner product to L2).
+ * Row transforms that reduce one search problem to another: unit rows (cosine) and the MIPS lift (inner product to L2).
  */
 #ifndef DCI_TRANSFORM_H
 #define DCI_TRANSFORM_H
@@ -15,8 +15,10 @@ extern "C" {
 
 /** What to do with a row of all zeros, which has no direction. */
 enum {
-        DCI_ZERO_REFUSE = 0, /**< DCI_ERR_NUMBER, naming the row */
-        DCI_ZERO_KEEP = 1    /**< it stays zero: its cosine with anything is 0 */
+        /** DCI_ERR_NUMBER, naming the row */
+        DCI_ZERO_REFUSE = 0,
+        /** it stays zero: its cosine with anything is 0 */
+        DCI_ZERO_KEEP = 1
 };
 
 /**
@@ -27,8 +29,9 @@ enum {
  * dtype      of rows and out_rows.
  * rows       n x dim, ld apart. Refused: NaN, infinity, squared norms beyond FLT_MAX / 8 (the message names the row).
  * zero_rows  DCI_ZERO_REFUSE or DCI_ZERO_KEEP.
- * out_rows   n x dim, ld_out apart; may be `rows` itself with ld_out = ld, else must not overlap it, gaps between rows included. Row by row:
- *            f32 norms come out within 4 ulp of 1, f16 and bf16 within their rounding per element.
+ * out_rows   n x dim, ld_out apart; may be `rows` itself with ld_out = ld, else must not overlap it, gaps between rows
+ *            included. Row by row: f32 norms come out within 4 ulp of 1, f16 and bf16 within their rounding per
+ *            element.
  *
  * All rows are checked before the first is written. Cost: O(n dim). Thread rule: any number of calls side by side.
  */
@@ -40,8 +43,8 @@ DCI_API dci_status dci_cosine_transform(dci_context *context, size_t n, size_t d
  *
  * With c >= max |k|:  T_K(k) = [k / c, sqrt(1 - |k|^2 / c^2)],  T_Q(q) = [q / |q|, 0], so that
  * |T_K(k) - T_Q(q)|^2 = 2 - 2 q.k / (c |q|): the nearest point is the largest inner product.
- * The unscaled lift multiplies both by c: [k, sqrt(c^2 - |k|^2)] and [c q / |q|, 0]. It is what to store: when a longer key
- * arrives and c grows, only the last coordinate of each stored row changes (dci_mips_relift).
+ * The unscaled lift multiplies both by c: [k, sqrt(c^2 - |k|^2)] and [c q / |q|, 0]. It is what to store: when a longer
+ * key arrives and c grows, only the last coordinate of each stored row changes (dci_mips_relift).
  *
  * Source: Bachrach et al. 2014 (the Xbox transform); IceCache (2026), section 3, T_K and T_Q.
  */
@@ -54,33 +57,37 @@ typedef struct dci_mips {
 DCI_API dci_status dci_mips_init(dci_mips *mips, size_t struct_size);
 
 /**
- * Makes c large enough for more keys. An unfitted lift takes the largest squared norm as c^2; later, if a key is longer, c^2
- * doubles until it fits, to FLT_MAX / 8 at most (headroom: a growth costs one relift of what is stored, and n keys cause at most log2(max / first)
- * of them). All keys zero: c^2 becomes FLT_MIN.
+ * Makes c large enough for more keys. An unfitted lift takes the largest squared norm as c^2; later, if a key is
+ * longer, c^2 doubles until it fits, to FLT_MAX / 8 at most (headroom: a growth costs one relift of what is stored, and
+ * n keys cause at most log2(max / first) of them). All keys zero: c^2 becomes FLT_MIN.
  * Refused: an unusable number as above (DCI_ERR_NUMBER, the row named).
  *
- * out_grew   1 if c^2 changed and stored lifts need dci_mips_relift, else 0 (also for the first fit: nothing is stored yet);
- *            may be NULL. On error nothing changes.
+ * out_grew   1 if c^2 changed and stored lifts need dci_mips_relift, else 0 (also for the first fit: nothing is stored
+ *            yet); may be NULL. On error nothing changes.
  */
 DCI_API dci_status dci_mips_fit(dci_context *context, dci_mips *mips, size_t n, size_t dim, dci_dtype dtype,
                                 const void *keys, size_t ld, int32_t *out_grew);
 
 /** Which form of the lift to write. */
 enum {
-        DCI_MIPS_SCALED = 0,  /**< T_K, T_Q as in the paper: points on the unit sphere */
-        DCI_MIPS_UNSCALED = 1 /**< both times c: the form to store */
+        /** T_K, T_Q as in the paper: points on the unit sphere */
+        DCI_MIPS_SCALED = 0,
+        /** both times c: the form to store */
+        DCI_MIPS_UNSCALED = 1
 };
 
 /**
- * T_K: lifts keys. out has dim + 1 columns. A key longer than c is DCI_ERR_NUMBER naming the row (fit first); a lift that was
- * never fitted is DCI_ERR_INVALID.
+ * T_K: lifts keys. out has dim + 1 columns. A key longer than c is DCI_ERR_NUMBER naming the row (fit first); a lift
+ * that was never fitted is DCI_ERR_INVALID.
  * In place: out = keys with ld_out = ld >= dim + 1; with DCI_MIPS_UNSCALED only column dim is written.
  */
 DCI_API dci_status dci_mips_keys(dci_context *context, const dci_mips *mips, int32_t form, size_t n, size_t dim,
                                  const float *keys, size_t ld, float *out, size_t ld_out);
 
-/** T_Q: lifts queries; columns and in-place rule as dci_mips_keys. A zero query stays zero (every key is equally far up to
- *  its lift: the caller answers it by id). */
+/**
+ * T_Q: lifts queries; columns and in-place rule as dci_mips_keys. A zero query stays zero (every key is equally far up
+ * to its lift: the caller answers it by id).
+ */
 DCI_API dci_status dci_mips_queries(dci_context *context, const dci_mips *mips, int32_t form, size_t n, size_t dim,
                                     const float *queries, size_t ld, float *out, size_t ld_out);
 

@@ -36,7 +36,7 @@ def kv_row(trace, preset, budget, error, key_bits=None, learned=None, **more):
             "learned": learned, "share": 1 - error, "err": error, "err_tail": error / 9 if tail else None,
             "bytes_step": 256.0 * budget, "resident_bytes_token": 8.0 * (key_bits or 1), "token_bytes": 256, "dim_k": 64,
             "dim_v": 64, "append_us": 0.1, "plan_us": 5.0, "attend_us": 3.0, "maintain_us": 0.1, "step_us": 8.5,
-            "step_us_p99": 12.0, "form_ms": 1.5, "reason": None, **more}  # fmt: skip
+            "step_us_p99": 12.0, "build_ms": 1.5, "reason": None, **more}  # fmt: skip
 
 
 def kv(traces=("a/layer1", "a/layer2")):
@@ -57,7 +57,7 @@ def kv(traces=("a/layer1", "a/layer2")):
 
 def layers():
     rows = [{"preset": preset, "key_bits": bits, "value_bits": 0, "learned": False, "budget": 256, "layers": 4, "heads": 8,
-             "tokens": 32768, "fill_ms": 25.0, "form_ms": 9.0, "tokens_per_s": 90.0, "tokens_per_s_full": 4.0,
+             "tokens": 32768, "fill_ms": 25.0, "build_ms": 9.0, "tokens_per_s": 90.0, "tokens_per_s_full": 4.0,
              "append_us": 1.0, "resident_token_bytes": 34.0, "plan_us": plan, "attend_us": 50.0, "full_us": 8000.0,
              "maintain_us": 4000.0}
             for preset, bits, plan in (("quest", 0, 300.0), ("sketch", 4, 800.0))]  # fmt: skip

@@ -165,13 +165,13 @@ def test_other_kinds_take_a_field_of_view_and_ignore_it(kind):
 @pytest.mark.parametrize(
     ("options", "error", "sentence"),
     [
-        ({"promotion_prob": 0.0}, dci.InvalidError, r"promotion_prob is 0, allowed is \[0.001, 0.5\]"),
+        ({"promotion_prob": 0.0}, dci.InvalidError, r"promotion_prob is 0, expected 0.001 to 0.5"),
         ({"promotion_prob": float("nan")}, dci.InvalidError, "promotion_prob is nan"),
-        ({"promotion_prob_subseq": 0.6}, dci.InvalidError, r"promotion_prob_subseq is 0.6, allowed is \[0.001, 0.5\]"),
-        ({"page_rows": 6}, dci.InvalidError, "page_rows is 6, allowed are powers of two"),
+        ({"promotion_prob_subseq": 0.6}, dci.InvalidError, r"promotion_prob_subseq is 0.6, expected 0.001 to 0.5"),
+        ({"page_rows": 6}, dci.InvalidError, "page_rows is 6, expected 4, 8, 16"),
         ({"page_rows": -1}, dci.InvalidError, "page_rows is -1"),
         ({"top_nodes": 0}, dci.InvalidError, "top_nodes is 0"),
-        ({"cell_simp_indices": 5000}, dci.LimitError, "cell_simp_indices is 5000, at most 4096"),
+        ({"cell_simp_indices": 5000}, dci.LimitError, "cell_simp_indices is 5000, expected 0 to 4096"),
         ({"seed": 2**64}, dci.InvalidError, "seed is"),
         ({"top_nodes": 1.5}, TypeError, "integer"),
         ({"promotion_prob": "often"}, TypeError, "str"),

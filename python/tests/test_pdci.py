@@ -174,7 +174,7 @@ def test_a_share_that_is_given_replaces_a_default_number(index):
 def test_a_share_out_of_range_is_refused_with_the_librarys_sentence(name, bad, kind):
     index = dci.Index(4, kind=kind)
     index.add(normal(9, 4))
-    sentence = rf"{name} is {bad:g}, allowed is \(0, 1\]"
+    sentence = f"{name} is {bad:g}, expected more than 0 and at most 1"
     for call in (
         lambda: index.search(normal(1, 4), 1, **{name: bad}),
         lambda: index.range_search(normal(1, 4), 1.0, **{name: bad}),

@@ -359,8 +359,8 @@ def test_tune_chooses_a_rerank(keys, asked, kind):
 @pytest.mark.parametrize(
     ("name", "bad", "sentence"),
     [
-        *(("rerank", bad, f"rerank is {bad:g}, allowed are 0 and 1 or more") for bad in (0.5, -1.0, math.nan, -math.inf)),
-        *(("guarantee", bad, rf"guarantee is {bad:g}, allowed is \[0, 1\]") for bad in (1.5, -0.5, math.nan, math.inf)),
+        *(("rerank", bad, f"rerank is {bad:g}, expected at least 1, or 0 for the default") for bad in (0.5, -1.0, math.nan, -math.inf)),
+        *(("guarantee", bad, f"guarantee is {bad:g}, expected 0 to 1") for bad in (1.5, -0.5, math.nan, math.inf)),
     ],
 )
 @pytest.mark.parametrize("bits", [0, 2])
@@ -390,8 +390,8 @@ def test_without_codes_rerank_and_guarantee_change_nothing(keys, queries, kind):
 @pytest.mark.parametrize(
     ("options", "error", "sentence"),
     [
-        ({"sketch_bits": 5}, dci.InvalidError, "sketch_bits is 5, expected 0, 1, 2, 3, 4 or 8"),
-        ({"sketch_bits": 16}, dci.InvalidError, "sketch_bits is 16, expected 0, 1, 2, 3, 4 or 8"),
+        ({"sketch_bits": 5}, dci.InvalidError, "sketch_bits is 5, expected 1, 2, 3, 4 or 8, or 0 for none"),
+        ({"sketch_bits": 16}, dci.InvalidError, "sketch_bits is 16, expected 1, 2, 3, 4 or 8, or 0 for none"),
         ({"sketch_bits": -1}, dci.InvalidError, "sketch_bits is -1"),
         ({"sketch_bits": 2**31}, dci.InvalidError, "sketch_bits is 2147483648"),
         ({"sketch_bits": 2.0}, TypeError, "float"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Whether a result is one: for those that come from elsewhere. */
+/* Whether a result is one: for results that were made by other programs. */
 #include "core/internal.h"
 
 #include <string.h>

@@ -4,20 +4,40 @@
 #include "core/internal.h"
 
 #include "cluster/kmeans_internal.h"
+#include "core/fields.h"
 
 #define MAX_ROWS (((size_t)1 << 31) - 64)
 
+static const char *const inits[] = {"RANDOM", "PLUSPLUS", "EVEN", "GIVEN"},
+                         *const centroids[] = {"DCI_CENTROID_UNIT", "DCI_CENTROID_MEAN"},
+                         *const zero_rows[] = {"DCI_ZERO_REFUSE", "DCI_ZERO_KEEP"},
+                         *const means[] = {"DCI_MEAN_NONE", "DCI_MEAN_OWN", "DCI_MEAN_GIVEN"};
+
+#define FIELD(field, ...) DCI_FIELD(dci_kmeans_config, field, __VA_ARGS__)
+static const dci_field fields[] = {
+        FIELD(dim, 0, 1, DCI_MAX_DIM),
+        FIELD(n_clusters, 0, 1, INFINITY),
+        FIELD(metric, DCI_METRIC_COSINE, DCI_METRIC_L2, DCI_METRIC_COSINE, .names = dci_metric_names),
+        FIELD(dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+        FIELD(init, DCI_KMEANS_INIT_RANDOM, DCI_KMEANS_INIT_RANDOM, DCI_KMEANS_INIT_GIVEN, .names = inits),
+        FIELD(centroid, DCI_CENTROID_UNIT, DCI_CENTROID_UNIT, DCI_CENTROID_MEAN, .names = centroids),
+        FIELD(zero_rows, DCI_ZERO_REFUSE, DCI_ZERO_REFUSE, DCI_ZERO_KEEP, .names = zero_rows),
+        FIELD(subtract_mean, DCI_MEAN_NONE, DCI_MEAN_NONE, DCI_MEAN_GIVEN, .names = means),
+        FIELD(tolerance, 0, 0, 1),
+        FIELD(n_iter, 20, 0, INFINITY),
+        FIELD(n_redo, 1, 1, INT32_MAX),
+};
+static const dci_field value_fields[] = {
+        DCI_FIELD(dci_kmeans_input, value_dim, 0, 1, DCI_MAX_DIM),
+        DCI_FIELD(dci_kmeans_input, value_dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+};
+
 dci_status dci_kmeans_config_init(dci_kmeans_config *config, size_t struct_size)
 {
-        dci_status status = dci_struct_init("dci_kmeans_config", config, struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
-        config->metric = DCI_METRIC_COSINE;
-        config->dtype = DCI_F32;
-        config->init = DCI_KMEANS_INIT_RANDOM;
-        config->n_iter = 20;
-        config->n_redo = 1;
-        return DCI_OK;
+        const dci_status status = dci_struct_init("dci_kmeans_config", config, struct_size, sizeof *config);
+        if (status == DCI_OK)
+                dci_fields_init(DCI_FIELDS(fields), config);
+        return status;
 }
 
 dci_status dci_kmeans_input_init(dci_kmeans_input *input, size_t struct_size)
@@ -26,7 +46,7 @@ dci_status dci_kmeans_input_init(dci_kmeans_input *input, size_t struct_size)
         if (status != DCI_OK)
                 return status;
         input->n_problems = 1;
-        input->value_dtype = DCI_F32;
+        dci_fields_init(DCI_FIELDS(value_fields), input);
         return DCI_OK;
 }
 
@@ -40,44 +60,12 @@ dci_status dci_kmeans_result_init(dci_kmeans_result *result, size_t struct_size)
         return dci_struct_init("dci_kmeans_result", result, struct_size, sizeof *result);
 }
 
-static bool is_dtype(dci_dtype dtype)
+static dci_status check_config(const dci_kmeans_config *c)
 {
-        return dtype >= DCI_F32 && dtype <= DCI_BF16;
-}
-
-static dci_status check_choices(const dci_kmeans_config *c)
-{
-        const struct {
-                const char *name;
-                int32_t value, least, most;
-        } choices[] = {{"metric", c->metric, DCI_METRIC_L2, DCI_METRIC_COSINE},
-                       {"dtype", c->dtype, DCI_F32, DCI_BF16},
-                       {"init", c->init, DCI_KMEANS_INIT_RANDOM, DCI_KMEANS_INIT_GIVEN},
-                       {"centroid", c->centroid, DCI_CENTROID_UNIT, DCI_CENTROID_MEAN},
-                       {"zero_rows", c->zero_rows, DCI_ZERO_REFUSE, DCI_ZERO_KEEP},
-                       {"subtract_mean", c->subtract_mean, DCI_MEAN_NONE, DCI_MEAN_GIVEN}};
-        for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
-                if (choices[i].value < choices[i].least || choices[i].value > choices[i].most)
-                        return dci_fail(DCI_ERR_INVALID, "unknown %s %d", choices[i].name, (int)choices[i].value);
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), c));
         if (c->metric != DCI_METRIC_COSINE && (c->centroid != DCI_CENTROID_UNIT || c->zero_rows != DCI_ZERO_REFUSE))
                 return dci_fail(DCI_ERR_INVALID, "%s is a choice for the cosine metric",
                                 c->centroid != DCI_CENTROID_UNIT ? "DCI_CENTROID_MEAN" : "DCI_ZERO_KEEP");
-        return DCI_OK;
-}
-
-static dci_status check_config(const dci_kmeans_config *c)
-{
-        if (c->dim == 0 || c->dim > DCI_MAX_DIM)
-                return dci_fail(DCI_ERR_INVALID, "dim is %zu, allowed is 1 to %zu", c->dim, DCI_MAX_DIM);
-        if (c->n_clusters == 0)
-                return dci_fail(DCI_ERR_INVALID, "n_clusters is 0, expected at least 1");
-        dci_status status = check_choices(c);
-        if (status != DCI_OK)
-                return status;
-        if (!(c->tolerance >= 0.0 && c->tolerance <= 1.0)) /* refuses NaN too */
-                return dci_fail(DCI_ERR_INVALID, "tolerance is %g, allowed is [0, 1]", c->tolerance);
-        if (c->n_redo == 0 || c->n_redo > INT32_MAX)
-                return dci_fail(DCI_ERR_INVALID, "n_redo is %zu, allowed is 1 to %d", c->n_redo, (int)INT32_MAX);
         if (c->n_redo > 1 && (c->init == DCI_KMEANS_INIT_EVEN || c->init == DCI_KMEANS_INIT_GIVEN))
                 return dci_fail(DCI_ERR_INVALID, "n_redo is %zu, but an init without draws gives the same every time",
                                 c->n_redo);
@@ -126,10 +114,7 @@ static dci_status check_values(dci_kmeans_input *in)
 {
         if (in->values == NULL)
                 return DCI_OK;
-        if (in->value_dim == 0 || in->value_dim > DCI_MAX_DIM)
-                return dci_fail(DCI_ERR_INVALID, "value_dim is %zu, allowed is 1 to %zu", in->value_dim, DCI_MAX_DIM);
-        if (!is_dtype(in->value_dtype))
-                return dci_fail(DCI_ERR_INVALID, "unknown value_dtype %d", (int)in->value_dtype);
+        DCI_TRY(dci_fields_check(DCI_FIELDS(value_fields), in));
         return check_strides("values", in->n, in->value_dim, in->n_problems, dci_dtype_size(in->value_dtype),
                              &in->value_ld, &in->value_problem_ld);
 }

@@ -14,7 +14,7 @@
 #define MAX_DEPTH 8  /* then a part is cut by position: its rows are all but alike */
 #define MAX_ROUNDS 5 /* of two means */
 
-/* Parts lie one behind the other in p->order, rows ascending within each; p->row_scratch marks where they begin. */
+/* Parts are contiguous in p->order, rows ascending within each; p->row_scratch marks where they begin. */
 static void mark(km_problem *p, size_t at)
 {
         p->row_scratch[at] = 1.0f;

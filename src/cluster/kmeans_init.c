@@ -111,7 +111,7 @@ static dci_status bring_up_to_date(spread *s)
         km_problem *p = s->view->problem;
         const float *centres = p->centroids + (s->view->first_cluster + s->first) * p->dim;
         dci_nearest_prepare(p->context, centres, p->dim, s->n_batch, p->dim, p->nearest_memory, &s->batch);
-        s->batch.by_distance = !dci_km_cosine(p); /* unit rows are never far from each other beside their lengths */
+        s->batch.by_distance = !dci_km_cosine(p); /* unit rows are never far apart for their lengths */
         return dci_km_for(p, dci_km_tasks(s->view->n), 8 * s->view->n * p->dim, spread_task, s);
 }
 
@@ -135,7 +135,7 @@ static size_t draw(const spread *s, double total, dci_rng *rng)
         return last; /* rounding has used up what was left */
 }
 
-/* Whether a row that was drawn is kept, beside those that the batch has already. */
+/* Whether a row that was drawn is kept, given those that the batch has already. */
 static bool keeps(const spread *s, size_t row, dci_rng *rng)
 {
         const km_problem *p = s->view->problem;
@@ -166,7 +166,7 @@ static dci_status start_spread(km_view *view, size_t n, dci_rng *rng)
                 s.n_batch = 0;
                 for (size_t i = 0; i < SPREAD_DRAWS && s.n_batch < SPREAD_BATCH && s.first + s.n_batch < view->k; i++) {
                         const size_t c = s.first + s.n_batch;
-                        if (!(total > 0.0)) { /* every row lies on a centre */
+                        if (!(total > 0.0)) { /* every row is a centre */
                                 start_at(view, c, (size_t)p->order[c % n]);
                                 s.n_batch++;
                                 continue;

@@ -8,7 +8,7 @@
  *   L2, COSINE   offset |c|^2 / 2: the nearest point, which on the unit sphere is that of the highest cosine
  *   IP           offset -m . c: x . C = p . c + m . c + what does not depend on C
  * Small numbers make the error bounds of products small, so that few labels need the canonical kernel. Under L2 rows may still be
- * far from the origin beside what lies between them: there |p - c|^2 decides, and m is 0 if it is far from the rows.
+ * far from the origin in proportion to their distances: there |p - c|^2 decides, and m is 0 if it is far from the rows.
  */
 #ifndef DCI_CLUSTER_KMEANS_INTERNAL_H
 #define DCI_CLUSTER_KMEANS_INTERNAL_H
@@ -173,7 +173,7 @@ DCI_INLINE bool dci_km_cosine(const km_problem *problem)
 
 /* --- kmeans_prepare.c ------------------------------------------------------------------------------------------- */
 
-/* Points of the problem's rows. A bad row is told in bad_row and bad_kind. */
+/* Points of the problem's rows. A bad row is reported in bad_row and bad_kind. */
 dci_status dci_km_prepare(km_problem *problem);
 /* One centroid from the space of rows into that of points: under COSINE its direction. false: it has none, nothing is written. */
 bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float *out_in_points);
@@ -181,7 +181,7 @@ bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float 
 /* --- kmeans_init.c ---------------------------------------------------------------------------------------------- */
 
 /* The rows, ascending, that the k <= n clusters of a problem begin at by INIT_RANDOM, in its first run and without segments, if all n rows have a
- * direction: for who clusters elsewhere (src/gpu). */
+ * direction: for callers that cluster on a device (src/offload). */
 void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, int32_t *out);
 /* The raw mean of the problem's cluster c, if there are such, is this row, minus the problem's mean. */
 void dci_km_put_raw(km_problem *problem, size_t c, size_t row);
@@ -209,7 +209,7 @@ size_t dci_km_repair(km_view *view);
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */
 void dci_km_move(km_view *view);
-/* The objective, row by row: more exact than what sums of rows tell. Sorted before. */
+/* The objective, row by row: more exact than from sums of rows. Sorted before. */
 dci_status dci_km_measure(km_view *view, double *out_objective);
 /* Sum of rows in ascending order of place: binary32 within KM_TASK_ROWS, binary64 beyond. rows(i) are base + order[i] * stride. */
 void dci_km_sum(const km_problem *problem, km_worker *worker, dci_dtype dtype, const void *base, size_t stride,

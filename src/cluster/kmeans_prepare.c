@@ -11,13 +11,13 @@
 /* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
-/* But one that is 2^b times as long as a row takes b of the row's bits, and with them what lies between such rows. It may be FAR times
+/* But one that is 2^b times as long as a row takes b of the row's bits, and with them the differences of such rows. It may be FAR times
  * as long as all but one row in FEW, and VERY_FAR times as long as those. */
 #define FAR 16.0f
 #define VERY_FAR 256.0f
 #define FEW ((size_t)64)
 
-/* The value beside a row holds NaN or infinity, or is too long for sums of it. */
+/* The value of a row holds NaN or infinity, or is too long for sums of it. */
 static bool is_bad_value(const km_problem *p, size_t i)
 {
         const dci_kmeans_input *in = p->input;
@@ -110,7 +110,7 @@ static void sum_task(void *arg, size_t task, size_t worker)
         p->kernels->add_rows[p->config->dtype - 1](p->workers[worker].pointers, NULL, n, p->dim, sum);
 }
 
-/* Whether a task met a row that cannot be used: the first of all is told. */
+/* Whether a task met a row that cannot be used: the first of all is reported. */
 static bool met_bad_row(km_problem *p)
 {
         for (size_t task = 0; task < p->n_tasks; task++) {
@@ -124,7 +124,7 @@ static bool met_bad_row(km_problem *p)
         return false;
 }
 
-/* The row that ends the sums may not be the first bad one: a value beside one before it may be bad, which the sums need not know. */
+/* The row that ends the sums may not be the first bad one: the value of an earlier row may be bad, which the sums need not know. */
 static void look_for_bad_value(km_problem *p)
 {
         for (size_t i = 0; i < p->bad_row; i++)
@@ -187,7 +187,7 @@ static void guess_middle(km_problem *p)
                 norms2[n_long] = p->kernels->norm2[DCI_F32 - 1](row, p->dim);
                 n_long += norms2[n_long] > 0.0f;
                 for (size_t j = 0; j < p->dim; j++)
-                        sum[j] += row[j]; /* KM_MAX_NORM2 leaves room for the sum */
+                        sum[j] += row[j]; /* KM_MAX_NORM2 is small enough for the sum */
         }
         const float scale = 1.0f / (float)(n_used > 0 ? n_used : 1);
         for (size_t j = 0; j < p->dim; j++)

@@ -140,7 +140,7 @@ void dci_km_lay_out(dci_context *context, const dci_kmeans_config *config, const
         take_all(out, n_workers, memory, &ignored);
 }
 
-/* The caller's progress counts rounds, while regions count tasks: within a round it is told the same again, and may cancel. */
+/* The caller's progress counts rounds, while regions count tasks: within a round it gets the same numbers again, and may cancel. */
 static int32_t same_again(void *ctx, size_t done, size_t total)
 {
         const km_problem *problem = ctx;
@@ -154,11 +154,11 @@ dci_status dci_km_for(km_problem *problem, size_t n_tasks, size_t work, dci_task
         size_t n_workers = problem->alone ? 1 : dci_workers_for(problem->context, n_tasks, work);
         if (n_workers > problem->n_workers) /* the limit may have been raised since */
                 n_workers = problem->n_workers;
-        const bool asks = problem->progress != NULL && problem->progress->fn != NULL;
+        const bool reports = problem->progress != NULL && problem->progress->fn != NULL;
         const dci_progress progress = {problem, same_again};
-        if (n_workers > 1 || asks) {
-                dci_region region = {problem->context,        n_tasks, n_workers, fn, arg,
-                                     asks ? &progress : NULL, n_tasks, NULL};
+        if (n_workers > 1 || reports) {
+                dci_region region = {problem->context,           n_tasks, n_workers, fn, arg,
+                                     reports ? &progress : NULL, n_tasks, NULL};
                 return dci_parallel(&region);
         }
         for (size_t task = 0; task < n_tasks; task++)

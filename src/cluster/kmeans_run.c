@@ -106,27 +106,20 @@ static dci_status balance(km_view *view)
 {
         km_problem *p = view->problem;
         km_assigned assigned;
-        dci_status status = DCI_OK;
         if (p->config->n_iter + p->config->n_iter_global > 0) {
-                status = dci_km_assign(view, &assigned);
-                if (status == DCI_OK)
-                        status = dci_km_divide(p);
+                DCI_TRY(dci_km_assign(view, &assigned));
+                DCI_TRY(dci_km_divide(p));
                 view->k = p->k;
-                if (status == DCI_OK)
-                        status = dci_km_add_up(view, NULL);
-                if (status == DCI_OK)
+                DCI_TRY(dci_km_add_up(view, NULL));
+                dci_km_move(view);
+                for (int i = 0; i < BALANCED_ROUNDS; i++) {
+                        DCI_TRY(dci_km_assign_balanced(view, NULL));
+                        DCI_TRY(dci_km_add_up(view, NULL));
                         dci_km_move(view);
-                for (int i = 0; i < BALANCED_ROUNDS && status == DCI_OK; i++) {
-                        status = dci_km_assign_balanced(view, NULL);
-                        if (status == DCI_OK)
-                                status = dci_km_add_up(view, NULL);
-                        if (status == DCI_OK)
-                                dci_km_move(view);
                 }
         }
-        if (status == DCI_OK)
-                status = dci_km_assign_balanced(view, &p->report.objective_free);
-        return status == DCI_OK ? dci_km_measure(view, &p->report.objective) : status;
+        DCI_TRY(dci_km_assign_balanced(view, &p->report.objective_free));
+        return dci_km_measure(view, &p->report.objective);
 }
 
 static dci_status run_once(km_problem *p, size_t redo)

@@ -104,7 +104,7 @@ static int worst_first(const void *a, const void *b)
         return x->row < y->row ? -1 : x->row > y->row;
 }
 
-/* Nothing is gained by a row that lies on its centroid, but for rounding. */
+/* Nothing is gained by a row that is its centroid, but for rounding. */
 static bool lies_apart(const km_problem *p, const km_fit *fit)
 {
         const float *point = p->points + (size_t)fit->row * p->dim;
@@ -216,7 +216,7 @@ static void add_up_one(km_problem *p, km_worker *worker, size_t c)
         next_centroid(p, worker, c, rows, n);
 }
 
-/* Clusters whose rows begin within a task's share of the rows; the last task takes empty ones behind all rows too. */
+/* Clusters whose rows begin within a task's share of the rows; the last task takes empty ones after all rows, too. */
 static void each_cluster_of(const km_view *view, size_t task, size_t worker,
                             void (*one)(km_problem *p, km_worker *worker, size_t c))
 {

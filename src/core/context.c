@@ -15,7 +15,7 @@
 
 #define MAX_THREADS 1024
 
-/* Large blocks lie on large pages where the system has them on demand: rows that are read here and there then miss the
+/* Large blocks are put on large pages where the system has them on demand: rows that are read here and there then miss the
  * address cache less, and fresh memory takes a fault per 2 MiB in place of 512. */
 #define LARGE_PAGE ((size_t)2 << 20)
 #define LARGE_BLOCK (2 * LARGE_PAGE)
@@ -87,9 +87,7 @@ dci_status dci_context_create(const dci_context_config *config, dci_context **ou
         }
         DCI_TRY(check_config(config));
         dci_isa isa;
-        dci_status status = dci_isa_select(config->isa, &isa);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_isa_select(config->isa, &isa));
 
         dci_allocator allocator = config->allocator;
         if (allocator.alloc == NULL)
@@ -111,7 +109,7 @@ dci_status dci_context_create(const dci_context_config *config, dci_context **ou
                 context->pool_threads = MAX_THREADS;
         atomic_init(&context->n_threads, context->pool_threads);
         if (context->executor_kind == DCI_EXECUTOR_PTHREADS) {
-                status = dci_pool_create(context, (size_t)context->pool_threads, &context->pool);
+                dci_status status = dci_pool_create(context, (size_t)context->pool_threads, &context->pool);
                 if (status != DCI_OK) {
                         allocator.free(allocator.ctx, context, sizeof *context);
                         return status;

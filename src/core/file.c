@@ -90,7 +90,7 @@ static dci_status emit_section(const void *ctx, const dci_sink *sink)
         return section->n_bytes == 0 ? DCI_OK : sink->write(sink->ctx, section->data, section->n_bytes);
 }
 
-/* Sections whose bytes lie in one piece. */
+/* Sections whose bytes are contiguous. */
 static dci_status parts_of(size_t n_sections, const dci_section *sections, dci_part parts[DCI_FILE_MAX_SECTIONS])
 {
         dci_status status = check_count(n_sections, sections);

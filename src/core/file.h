@@ -44,7 +44,7 @@ uint32_t dci_crc32c(uint32_t crc, const void *data, size_t n_bytes);
 dci_status dci_file_write(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_sections,
                           const dci_section *sections);
 
-/* A section whose bytes lie in pieces: emit hands them to a sink, n_bytes in all, the same each time it is asked (first for
+/* A section whose bytes are in pieces: emit writes them to a sink, n_bytes in all, the same each time it is called (first for
  * the checksum, then to be written). */
 typedef struct dci_part {
         char name[8];
@@ -111,7 +111,7 @@ dci_status dci_file_receive(dci_context *context, const dci_feed *feed, uint32_t
 typedef struct dci_file_input {
         const char *name;
         const unsigned char *bytes;
-        size_t n_bytes; /* of the whole file, though the header's check looks at the first DCI_FILE_HEADER_BYTES alone */
+        size_t n_bytes; /* of the whole file, though the header's check reads the first DCI_FILE_HEADER_BYTES alone */
 } dci_file_input;
 #define DCI_FILE_HEADER_BYTES ((size_t)48)
 dci_status dci_file_check_header(const dci_file_input *in, uint32_t kind);
@@ -139,12 +139,12 @@ dci_status dci_source_open(const char *path, dci_source *out_source);
 dci_status dci_source_read(dci_source *source, void *out, size_t n_bytes);
 void dci_source_close(dci_source *source);
 
-/* A file being written beside the one it will replace. */
+/* A file that is being written next to the one it will replace. */
 typedef struct dci_replacement {
         const char *name;   /* for messages, as in dci_source */
         const char *target; /* last component of the caller's path */
         int directory, descriptor;
-        char temporary[64]; /* beside the target */
+        char temporary[64]; /* in the directory of the target */
 } dci_replacement;
 
 /* Creates the temporary file, with the target's permission bits if there is one. `path` must stay until the end. A

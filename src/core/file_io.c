@@ -155,7 +155,7 @@ static dci_status create_temporary(dci_replacement *replacement, mode_t mode)
                 if (errno != EEXIST)
                         break;
         }
-        return fail_errno("create a temporary file beside", replacement->name, errno);
+        return fail_errno("create a temporary file next to", replacement->name, errno);
 }
 
 dci_status dci_replace_begin(const char *path, dci_replacement *out_replacement)

@@ -12,7 +12,7 @@
 
 #include "dci/base.h"
 
-/* GNU extensions stay behind these. */
+/* GNU extensions are used through these only. */
 #if defined(__GNUC__)
 #define DCI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define DCI_LIKELY(x) __builtin_expect(!!(x), 1)
@@ -29,7 +29,7 @@
 
 #define DCI_CACHE_LINE 64
 
-/* Rounds up to whole cache lines, where the next part of a scratch area may begin. */
+/* Rounds up to whole cache lines, where the next part of a scratch buffer may begin. */
 DCI_INLINE size_t dci_lines(size_t n_bytes)
 {
         return (n_bytes + DCI_CACHE_LINE - 1) / DCI_CACHE_LINE * DCI_CACHE_LINE;
@@ -136,7 +136,7 @@ typedef struct dci_region {
         dci_task_fn fn;
         void *arg;
         const dci_progress *progress; /* NULL or reports in tasks, scaled by progress_unit */
-        size_t progress_total;        /* what the caller is told the whole is */
+        size_t progress_total;        /* the total that the caller's progress gets */
         const void *object;           /* marked busy during callbacks */
 } dci_region;
 /* Workers worth using: min(thread limit, n_tasks, work / DCI_WORK_PER_WORKER). `work` in multiply-adds or so. */

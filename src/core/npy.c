@@ -10,7 +10,7 @@
 #include "core/file.h"
 #include "core/npy.h"
 
-/* Elements travel as they lie in memory. */
+/* Elements are read and written as they are in memory. */
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "the .npy reader and writer need a little-endian machine"
 #endif

@@ -10,11 +10,16 @@
 
 typedef int32_t dci_npy_type;
 enum {
-        DCI_NPY_F32 = 1,  /* '<f4' */
-        DCI_NPY_F16 = 2,  /* '<f2' */
-        DCI_NPY_BF16 = 3, /* '<u2': NumPy has no bfloat16, so its bits travel as uint16 */
-        DCI_NPY_I32 = 4,  /* '<i4' */
-        DCI_NPY_I64 = 5   /* '<i8' */
+        /** '<f4' */
+        DCI_NPY_F32 = 1,
+        /** '<f2' */
+        DCI_NPY_F16 = 2,
+        /** '<u2': NumPy has no bfloat16, so its bits are stored as uint16 */
+        DCI_NPY_BF16 = 3,
+        /** '<i4' */
+        DCI_NPY_I32 = 4,
+        /** '<i8' */
+        DCI_NPY_I64 = 5
 };
 
 typedef struct dci_npy {
@@ -34,7 +39,7 @@ size_t dci_npy_type_size(dci_npy_type type);
  * *out_npy is empty. */
 dci_status dci_npy_read(dci_context *context, const char *path, dci_npy *out_npy);
 
-/* Writes beside the target and renames (dci_replace_begin in file.h), so that a reader finds the old file or the
+/* Writes a temporary file next to the target and renames it (dci_replace_begin in file.h), so that a reader finds the old file or the
  * whole new one. */
 dci_status dci_npy_write(const char *path, dci_npy_type type, size_t n_dims, const size_t *shape, const void *data);
 

@@ -118,7 +118,7 @@ bool dci_pool_run(struct dci_pool *pool, size_t n, void (*fn)(void *arg, size_t 
         pool->n = n;
         pool->next = 0;
         pool->job++;
-        /* One item is the caller's. Helpers that are not waiting look by themselves before they do. */
+        /* One item is the caller's. Helpers that are not waiting check the queue before they wait. */
         for (size_t i = 1; i < n && i <= pool->n_threads; i++)
                 pthread_cond_signal(&pool->wake);
         work(pool);

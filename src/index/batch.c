@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* One batch of rows: copied, checked and projected, into slots that no search looks at yet. */
+/* One batch of rows: copied, checked and projected, into slots that no search reads yet. */
 #include "core/internal.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@ dci_status dci_candidates_begin(dci_candidates *candidates)
                 work = SIZE_MAX;
         candidates->n_workers = dci_workers_for(flat->context, n_groups, work);
         candidates->worker_bytes =
-                candidates->own_bytes + dci_lines(candidates->most * sizeof(int32_t)) +
+                candidates->own_bytes + dci_lines(candidates->max_slots * sizeof(int32_t)) +
                 (candidates->k_held == 0 ? 0 : candidates->group * dci_topk_bytes(candidates->k_held));
         candidates->scratch = dci_alloc(flat->context, candidates->n_workers, candidates->worker_bytes);
         candidates->counts = dci_calloc(flat->context, candidates->n_workers, sizeof *candidates->counts);
@@ -47,7 +47,7 @@ void *dci_candidates_select(dci_candidates *candidates, size_t query, size_t wor
         out->n = candidates->select(candidates, query, own, slots, &candidates->counts[worker].visited);
         out->scattered = !ascend(slots, out->n);
         candidates->counts[worker].candidates += out->n * candidates->group;
-        return own + candidates->own_bytes + dci_lines(candidates->most * sizeof *slots);
+        return own + candidates->own_bytes + dci_lines(candidates->max_slots * sizeof *slots);
 }
 
 void dci_candidates_report(const dci_candidates *candidates, dci_search_stats *stats)
@@ -72,12 +72,12 @@ static void best_task(void *arg, size_t task, size_t worker)
 {
         const best *b = arg;
         const size_t group = b->candidates->group, query = task * group;
-        dci_selection chosen;
-        unsigned char *memory = dci_candidates_select(b->candidates, query, worker, &chosen);
+        dci_selection selected;
+        unsigned char *memory = dci_candidates_select(b->candidates, query, worker, &selected);
         dci_flat flat = *b->candidates->flat;
         dci_topk topk[DCI_MANY_QUERIES];
-        flat.selection = &chosen;
-        flat.n = chosen.n;
+        flat.selection = &selected;
+        flat.n = selected.n;
         for (size_t i = 0; i < group; i++)
                 dci_topk_init(&topk[i], flat.kernels, flat.ids, b->candidates->k_held,
                               dci_metric_descending(flat.metric), memory + i * dci_topk_bytes(b->candidates->k_held));
@@ -96,9 +96,8 @@ dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *
         candidates->k_held = k < flat->n ? k : flat->n;
         DCI_TRY(dci_candidates_begin(candidates));
         best b = {candidates, k, out_ids, out_scores};
-        dci_region region = {flat->context,  flat->queries->n / candidates->group, candidates->n_workers, best_task, &b,
-                             flat->progress, flat->n * flat->queries->n,           flat->object};
-        dci_status status = dci_parallel(&region);
+        dci_status status =
+                dci_flat_run(flat, flat->queries->n / candidates->group, candidates->n_workers, best_task, &b);
         dci_candidates_report(candidates, stats);
         dci_candidates_end(candidates);
         return status;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A search that looks at some of the rows: an index kind chooses them query by query, the canonical kernel scores them. What a
- * kind chooses is a selection like a filter's, so the flat core does the rest.
+ * A search that scores some of the rows: an index kind selects them query by query, the canonical kernel scores them. What a
+ * kind selects is a selection like a filter's, so the flat core does the rest.
  */
 #ifndef DCI_INDEX_CANDIDATES_H
 #define DCI_INDEX_CANDIDATES_H
@@ -11,7 +11,7 @@
 
 typedef struct dci_candidates dci_candidates;
 
-/* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were looked at to find them. `scratch`
+/* Writes the slots of the rows that `group` queries from `query` on should be compared with, and how many rows were visited to find them. `scratch`
  * is own_bytes of the worker's. Returns how many slots there are. */
 typedef size_t (*dci_select_fn)(const dci_candidates *candidates, size_t query, void *scratch, int32_t *slots,
                                 uint64_t *visited);
@@ -21,10 +21,10 @@ struct dci_candidates {
         dci_select_fn select;
         const void *ctx;  /* the kind's */
         size_t own_bytes; /* a multiple of a cache line */
-        size_t group;     /* queries that share what is chosen, at most DCI_MANY_QUERIES; divides their number */
-        size_t most;      /* slots at most */
-        size_t k_held;    /* size of the selection in each worker's scratch; 0: none */
-        size_t work;      /* of one group, in multiply-adds or so */
+        size_t group;     /* queries that share candidates, at most DCI_MANY_QUERIES; divides their number */
+        size_t max_slots;
+        size_t k_held; /* size of the selection in each worker's scratch; 0: none */
+        size_t work;   /* of one group, in multiply-adds or so */
         /* set by begin */
         size_t n_workers, worker_bytes;
         unsigned char *scratch;
@@ -42,7 +42,7 @@ void dci_candidates_end(dci_candidates *candidates);
 void *dci_candidates_select(dci_candidates *candidates, size_t query, size_t worker, dci_selection *out);
 void dci_candidates_report(const dci_candidates *candidates, dci_search_stats *stats);
 
-/* The k best of what is chosen, for all queries. */
+/* The k best of the candidates, for all queries. */
 dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
                                  dci_search_stats *stats);
 

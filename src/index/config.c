@@ -3,36 +3,66 @@
 /* Config and result structs: defaults and checks. */
 #include "index/index_internal.h"
 
+#include "core/fields.h"
 #include "dci/sketch.h"
 #include "index/access.h"
 #include "index/config.h"
 #include "index/filter.h"
 
+static const char *const kinds[] = {"FLAT", "PDCI", "MDCI"}, *const zero_rows[] = {"DCI_ZERO_REFUSE", "DCI_ZERO_KEEP"},
+                         *const storages[] = {"DCI_ROWS_OWNED", "DCI_ROWS_BORROWED"};
+static const int32_t page_sizes[] = {4, 8, 16, 32, 64, 128, DCI_MAX_PAGE_ROWS, 0};
+
+#define FIELD(field, ...) DCI_FIELD(dci_index_config, field, __VA_ARGS__)
+static const dci_field fields[] = {
+        FIELD(dim, 0, 1, DCI_MAX_DIM, .beyond = DCI_ERR_LIMIT),
+        FIELD(kind, DCI_KIND_FLAT, DCI_KIND_FLAT, DCI_KIND_MDCI, .names = kinds),
+        FIELD(metric, DCI_METRIC_L2, DCI_METRIC_L2, DCI_METRIC_COSINE, .names = dci_metric_names),
+        FIELD(dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+        FIELD(add_dtype, 0, DCI_F32, DCI_BF16, .names = dci_dtype_names, .means = "dtype"),
+        FIELD(query_dtype, 0, DCI_F32, DCI_BF16, .names = dci_dtype_names, .means = "dtype"),
+        FIELD(storage, DCI_ROWS_OWNED, DCI_ROWS_OWNED, DCI_ROWS_BORROWED, .names = storages),
+        FIELD(zero_rows, DCI_ZERO_REFUSE, DCI_ZERO_REFUSE, DCI_ZERO_KEEP, .names = zero_rows),
+        FIELD(reserved, 0, 0, 0),
+        FIELD(sketch_bits, 0, 1, 8, .only = dci_bit_counts, .means = "none"),
+};
+static const dci_field pdci_fields[] = {
+        FIELD(num_comp_indices, 2, 1, INFINITY),
+        FIELD(num_simp_indices, 7, 1, INFINITY),
+};
+static const dci_field mdci_fields[] = {
+        FIELD(promotion_prob, 0.035, 0.001, 0.5),
+        FIELD(promotion_prob_subseq, 0.2, 0.001, 0.5),
+        FIELD(page_rows, 16, 4, DCI_MAX_PAGE_ROWS, .only = page_sizes),
+        FIELD(top_nodes, 4096, 1, INFINITY),
+        FIELD(cell_simp_indices, 0, 0, DCI_MAX_SIMPLE_INDICES, .beyond = DCI_ERR_LIMIT),
+};
+
+#define PARAM(field, ...) DCI_FIELD(dci_search_params, field, __VA_ARGS__)
+static const dci_field param_fields[] = {
+        PARAM(prop_to_visit, 1, 0, 1, .open = true),
+        PARAM(prop_to_retrieve, 1, 0, 1, .open = true),
+        PARAM(rerank, 0, 1, INFINITY, .means = "the default"),
+        PARAM(guarantee, 0, 0, 1),
+};
+
 dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
 {
-        dci_status status = dci_struct_init("dci_index_config", config, struct_size, sizeof *config);
+        const dci_status status = dci_struct_init("dci_index_config", config, struct_size, sizeof *config);
         if (status != DCI_OK)
                 return status;
-        config->kind = DCI_KIND_FLAT;
-        config->metric = DCI_METRIC_L2;
-        config->dtype = DCI_F32;
-        config->num_comp_indices = 2;
-        config->num_simp_indices = 7;
-        config->promotion_prob = 0.035;
-        config->promotion_prob_subseq = 0.2;
-        config->page_rows = 16;
-        config->top_nodes = 4096;
+        dci_fields_init(DCI_FIELDS(fields), config);
+        dci_fields_init(DCI_FIELDS(pdci_fields), config);
+        dci_fields_init(DCI_FIELDS(mdci_fields), config);
         return DCI_OK;
 }
 
 dci_status dci_search_params_init(dci_search_params *params, size_t struct_size)
 {
-        dci_status status = dci_struct_init("dci_search_params", params, struct_size, sizeof *params);
-        if (status != DCI_OK)
-                return status;
-        params->prop_to_visit = 1.0;
-        params->prop_to_retrieve = 1.0;
-        return DCI_OK;
+        const dci_status status = dci_struct_init("dci_search_params", params, struct_size, sizeof *params);
+        if (status == DCI_OK)
+                dci_fields_init(DCI_FIELDS(param_fields), params);
+        return status;
 }
 
 dci_status dci_filter_init(dci_filter *filter, size_t struct_size)
@@ -65,51 +95,10 @@ dci_status dci_tree_stats_init(dci_tree_stats *stats, size_t struct_size)
         return dci_struct_init("dci_tree_stats", stats, struct_size, sizeof *stats);
 }
 
-static dci_status check_simple_indices(const dci_index_config *config)
-{
-        if (config->num_comp_indices == 0 || config->num_simp_indices == 0)
-                return dci_fail(DCI_ERR_INVALID, "%s is 0, expected at least 1",
-                                config->num_comp_indices == 0 ? "num_comp_indices" : "num_simp_indices");
-        size_t n = 0;
-        if (!dci_mul(config->num_comp_indices, config->num_simp_indices, &n) || n > DCI_MAX_SIMPLE_INDICES)
-                return dci_fail(DCI_ERR_LIMIT, "%zu composite indices of %zu simple ones each: at most %zu in all",
-                                config->num_comp_indices, config->num_simp_indices, DCI_MAX_SIMPLE_INDICES);
-        return DCI_OK;
-}
-
-static dci_status check_promotion(const char *name, double value)
-{
-        if (!(value >= 0.001 && value <= 0.5)) /* refuses NaN too */
-                return dci_fail(DCI_ERR_INVALID, "%s is %g, allowed is [0.001, 0.5]", name, value);
-        return DCI_OK;
-}
-
-static dci_status check_tree(const dci_index_config *config)
-{
-        dci_status status = check_promotion("promotion_prob", config->promotion_prob);
-        if (status == DCI_OK)
-                status = check_promotion("promotion_prob_subseq", config->promotion_prob_subseq);
-        if (status != DCI_OK)
-                return status;
-        const size_t page = config->page_rows;
-        if (page < 4 || page > DCI_MAX_PAGE_ROWS || (page & (page - 1)) != 0)
-                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, allowed are powers of two from 4 to %zu", page,
-                                DCI_MAX_PAGE_ROWS);
-        if (config->top_nodes == 0)
-                return dci_fail(DCI_ERR_INVALID, "top_nodes is 0, expected at least 1");
-        if (config->cell_simp_indices > DCI_MAX_SIMPLE_INDICES)
-                return dci_fail(DCI_ERR_LIMIT, "cell_simp_indices is %zu, at most %zu", config->cell_simp_indices,
-                                DCI_MAX_SIMPLE_INDICES);
-        return DCI_OK;
-}
-
 static dci_status check_sketch(const dci_index_config *config)
 {
-        const int32_t bits = config->sketch_bits;
-        if (bits == 0)
+        if (config->sketch_bits == 0)
                 return DCI_OK;
-        if (bits < 1 || (bits > 4 && bits != 8))
-                return dci_fail(DCI_ERR_INVALID, "sketch_bits is %d, expected 0, 1, 2, 3, 4 or 8", (int)bits);
         if (config->dim > DCI_SKETCH_MAX_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dim is %zu, with sketch_bits at most %zu", config->dim,
                                 DCI_SKETCH_MAX_DIM);
@@ -121,38 +110,22 @@ static dci_status check_sketch(const dci_index_config *config)
 
 dci_status dci_index_config_check(const dci_index_config *config)
 {
-        dci_status status = dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
-        if (config->dim == 0)
-                return dci_fail(DCI_ERR_INVALID, "dim is 0, allowed are 1 to %zu", DCI_MAX_DIM);
-        if (config->dim > DCI_MAX_DIM)
-                return dci_fail(DCI_ERR_LIMIT, "dim is %zu, allowed are 1 to %zu", config->dim, DCI_MAX_DIM);
-        if (config->kind < DCI_KIND_FLAT || config->kind > DCI_KIND_MDCI)
-                return dci_fail(DCI_ERR_INVALID, "unknown index kind %d", (int)config->kind);
-        if (config->metric < DCI_METRIC_L2 || config->metric > DCI_METRIC_COSINE)
-                return dci_fail(DCI_ERR_INVALID, "unknown metric %d", (int)config->metric);
-        if (dci_dtype_size(config->dtype) == 0)
-                return dci_fail(DCI_ERR_INVALID, "unknown dtype %d", (int)config->dtype);
-        if (config->add_dtype != 0 && dci_dtype_size(config->add_dtype) == 0)
-                return dci_fail(DCI_ERR_INVALID, "unknown add_dtype %d", (int)config->add_dtype);
-        if (config->query_dtype != 0 && dci_dtype_size(config->query_dtype) == 0)
-                return dci_fail(DCI_ERR_INVALID, "unknown query_dtype %d", (int)config->query_dtype);
-        if (config->storage != DCI_ROWS_OWNED && config->storage != DCI_ROWS_BORROWED)
-                return dci_fail(DCI_ERR_INVALID, "unknown storage %d", (int)config->storage);
+        size_t n = 0;
+        DCI_TRY(dci_check_struct_size("dci_index_config", config, config->struct_size, sizeof *config));
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), config));
+        DCI_TRY(check_sketch(config));
+        if (config->kind == DCI_KIND_PDCI)
+                DCI_TRY(dci_fields_check(DCI_FIELDS(pdci_fields), config));
+        if (config->kind == DCI_KIND_MDCI)
+                DCI_TRY(dci_fields_check(DCI_FIELDS(mdci_fields), config));
         if (config->storage == DCI_ROWS_BORROWED && config->add_dtype != 0 && config->add_dtype != config->dtype)
                 return dci_fail(DCI_ERR_INVALID, "borrowed rows are used as they are: add_dtype is %s, dtype %s",
                                 dci_dtype_name(config->add_dtype), dci_dtype_name(config->dtype));
-        if (config->zero_rows != DCI_ZERO_REFUSE && config->zero_rows != DCI_ZERO_KEEP)
-                return dci_fail(DCI_ERR_INVALID, "unknown zero_rows %d", (int)config->zero_rows);
-        if (config->reserved != 0)
-                return dci_fail(DCI_ERR_INVALID, "dci_index_config.reserved is %zu, not 0", config->reserved);
-        status = check_sketch(config);
-        if (status != DCI_OK)
-                return status;
-        if (config->kind == DCI_KIND_MDCI)
-                return check_tree(config);
-        return config->kind == DCI_KIND_PDCI ? check_simple_indices(config) : DCI_OK;
+        if (config->kind == DCI_KIND_PDCI &&
+            (!dci_mul(config->num_comp_indices, config->num_simp_indices, &n) || n > DCI_MAX_SIMPLE_INDICES))
+                return dci_fail(DCI_ERR_LIMIT, "%zu composite indices of %zu simple ones each: at most %zu in all",
+                                config->num_comp_indices, config->num_simp_indices, DCI_MAX_SIMPLE_INDICES);
+        return DCI_OK;
 }
 
 dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config)
@@ -171,24 +144,11 @@ dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_co
         return DCI_OK;
 }
 
-static dci_status check_share(const char *name, double value)
-{
-        if (!(value > 0.0 && value <= 1.0)) /* refuses NaN too */
-                return dci_fail(DCI_ERR_INVALID, "%s is %g, allowed is (0, 1]", name, value);
-        return DCI_OK;
-}
-
 static dci_status params_check(const dci_search_params *params)
 {
         dci_status status = dci_check_struct_size("dci_search_params", params, params->struct_size, sizeof *params);
         if (status == DCI_OK)
-                status = check_share("prop_to_visit", params->prop_to_visit);
-        if (status == DCI_OK)
-                status = check_share("prop_to_retrieve", params->prop_to_retrieve);
-        if (status == DCI_OK && !(params->rerank == 0.0 || params->rerank >= 1.0))
-                status = dci_fail(DCI_ERR_INVALID, "rerank is %g, allowed are 0 and 1 or more", params->rerank);
-        if (status == DCI_OK && !(params->guarantee >= 0.0 && params->guarantee <= 1.0))
-                status = dci_fail(DCI_ERR_INVALID, "guarantee is %g, allowed is [0, 1]", params->guarantee);
+                status = dci_fields_check(DCI_FIELDS(param_fields), params);
         if (status == DCI_OK && params->stats != NULL)
                 status = dci_check_struct_size("dci_search_stats", params->stats, params->stats->struct_size,
                                                sizeof *params->stats);

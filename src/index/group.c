@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Group search: queries that belong together share what is looked at, and perhaps one list of results. */
+/* Group search: queries of a group share candidates, and perhaps one list of results. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ static bool joining_allocate(dci_context *context, joining *j)
         return j->ids != NULL && j->scores != NULL && j->set.ids != NULL;
 }
 
-/* The lists of k of each query, joined. Shorter ones would do unless the queries agree a lot, but what a search looks at, verifies
+/* The lists of k of each query, joined. Shorter ones would do unless the queries agree a lot, but what a search scores, verifies
  * and retrieves goes with its k. */
 static dci_status join(const dci_index *index, dci_reading *reading, size_t n_groups, size_t group_size, size_t k,
                        int64_t *out_ids, float *out_scores, dci_search_stats *stats)

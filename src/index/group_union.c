@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/group_union.h"
 
 /* Scratch of one worker, for as many rows as the groups that it had so far have chosen at most. */
@@ -26,7 +27,7 @@ typedef struct uniting {
         atomic_bool out_of_memory;
 } uniting;
 
-/* What lies in it. Rows go by their position among the chosen. */
+/* Its parts. Rows are numbered by their position among the candidates. */
 typedef struct part {
         float *good; /* by query and row: the score, negated where smaller is better */
         size_t ld;
@@ -36,19 +37,14 @@ typedef struct part {
         uint8_t *taken;           /* by row */
 } part;
 
-static size_t lay_out(size_t group, size_t n_chosen, unsigned char *at, part *out)
+static size_t lay_out(size_t group, size_t n_chosen, void *memory, part *out)
 {
-        const size_t n = n_chosen + DCI_TOPK_BLOCK;
-        const size_t sizes[] = {group * n * sizeof(float),    n * sizeof(float),    n * sizeof(int32_t),
-                                group * n * sizeof(uint64_t), n * sizeof(uint64_t), n};
-        void *parts[6];
-        size_t total = 0;
-        for (int i = 0; i < 6; i++) {
-                parts[i] = at == NULL ? NULL : at + total;
-                total += dci_lines(sizes[i]);
-        }
-        *out = (part){parts[0], n, parts[1], parts[2], parts[3], parts[4], parts[5]};
-        return total;
+        const size_t n = out->ld = n_chosen + DCI_TOPK_BLOCK;
+        const dci_arena_part parts[] = {
+                {group * n * sizeof(float), &out->good}, {n * sizeof(float), &out->kept},
+                {n * sizeof(int32_t), &out->order},      {group * n * sizeof(uint64_t), &out->keys},
+                {n * sizeof(uint64_t), &out->sorting},   {n, &out->taken}};
+        return DCI_ARENA(parts, memory);
 }
 
 /* Room for n_chosen rows; what was there is not kept. */
@@ -121,7 +117,7 @@ static size_t interleave(const uniting *u, const dci_flat *flat, const part *p, 
 }
 
 /* How many ranks of each query a union of k rows out of n takes: as if half of the queries had nothing in common and the others
- * added nothing. A guess too low is mended, one too high costs some sorting. */
+ * added nothing. A guess that is too low is corrected, one too high costs some sorting. */
 static size_t guess_ranks(size_t k, size_t n, size_t group)
 {
         const double share = k < n ? 1.0 - pow(1.0 - (double)k / (double)n, 2.0 / (double)group) : 1.0;
@@ -144,16 +140,16 @@ static void unite_task(void *arg, size_t task, size_t worker)
 {
         uniting *u = arg;
         const size_t group = u->candidates->group, query = task * group;
-        dci_selection chosen;
+        dci_selection selected;
         part p;
-        dci_candidates_select(u->candidates, query, worker, &chosen);
-        if (!make_room(u, &u->rooms[worker], chosen.n, &p)) {
+        dci_candidates_select(u->candidates, query, worker, &selected);
+        if (!make_room(u, &u->rooms[worker], selected.n, &p)) {
                 atomic_store(&u->out_of_memory, true);
                 return;
         }
         dci_flat flat = *u->candidates->flat;
-        flat.selection = &chosen;
-        flat.n = chosen.n;
+        flat.selection = &selected;
+        flat.n = selected.n;
         score(&flat, query, group, &p);
         int64_t *ids = u->out_ids + task * u->k;
         float *scores = u->out_scores == NULL ? NULL : u->out_scores + task * u->k;
@@ -176,15 +172,7 @@ dci_status dci_group_unite(dci_candidates *candidates, size_t k, int64_t *out_id
         dci_status status = u.rooms == NULL ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK) {
                 const size_t n_groups = flat->queries->n / candidates->group;
-                dci_region region = {flat->context,
-                                     n_groups,
-                                     candidates->n_workers,
-                                     unite_task,
-                                     &u,
-                                     flat->progress,
-                                     flat->n * flat->queries->n,
-                                     flat->object};
-                status = dci_parallel(&region);
+                status = dci_flat_run(flat, n_groups, candidates->n_workers, unite_task, &u);
                 if (status == DCI_OK && atomic_load(&u.out_of_memory))
                         status = dci_fail(DCI_ERR_MEMORY, "no memory for the scores of a group's rows, of %zu groups",
                                           n_groups);

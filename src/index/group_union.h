@@ -6,7 +6,7 @@
 
 #include "index/candidates.h"
 
-/* For each group of the chooser's: the first k distinct rows of its queries' lists, interleaved by rank. */
+/* For each group of the candidates: the first k distinct rows of its queries' lists, interleaved by rank. */
 dci_status dci_group_unite(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
                            dci_search_stats *stats);
 

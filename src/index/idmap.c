@@ -152,7 +152,7 @@ void dci_idmap_remove(dci_idmap *map, int64_t id)
                 int64_t moved = atomic_load_explicit(&map->entries[i].id, memory_order_relaxed);
                 if (moved == EMPTY)
                         break;
-                /* An entry may fill the hole if the hole lies on its way from home to where it is. */
+                /* An entry may fill the hole if the hole is on its way from home to where it is. */
                 if (((i - home(map, moved)) & map->mask) < ((i - hole) & map->mask))
                         continue;
                 int32_t slot = atomic_load_explicit(&map->entries[i].slot, memory_order_relaxed);

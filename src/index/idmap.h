@@ -6,7 +6,7 @@
 
 #include "core/internal.h"
 
-/* An array by id, or open addressing, linear probing, at most half full. One writer may insert beside readers; removing wants no readers. */
+/* An array by id, or open addressing, linear probing, at most half full. One writer may insert while there are readers; removing wants none. */
 typedef struct dci_idmap_entry {
         _Atomic int64_t id; /* -1: empty */
         _Atomic int32_t slot;

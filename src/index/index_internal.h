@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The object, and what decides between its kinds. Cores (rows, idmap, flat, pdci, tree) know no locks; dci_index adds them. */
+/*
+ * The object and its kinds.
+ *
+ * dci_index_create checks the config, draws directions and lets the kind create what it has of its own. Rows are added in batches
+ * and addressed by slot; the map finds the slot of an id. A search reads a view of the rows, with the state lock shared. Kinds differ in
+ * the hooks of dci_kind alone: FLAT scores every row, PDCI and MDCI select candidates first, MDCI also keeps rows in the order of its tree.
+ *
+ * The cores (rows, idmap, flat, pdci, tree) know no locks; the files above them take these. Order of locks: writers, turnstile, state.
+ */
 #ifndef DCI_INDEX_INTERNAL_H
 #define DCI_INDEX_INTERNAL_H
 

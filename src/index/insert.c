@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Add: everything that can fail happens in slots that no search looks at yet; then one store publishes the batch.
+ * Add: everything that can fail happens in slots that no search reads yet; then one store publishes the batch.
  */
 #include "core/internal.h"
 
@@ -128,7 +128,7 @@ static void map_publish(dci_index *index, map_change *change)
 }
 
 /* The codes of rows in blocks that searches do not read yet. */
-static dci_status encode_beside(dci_batch *b)
+static dci_status encode_unpublished(dci_batch *b)
 {
         const size_t end = b->first + b->n;
         const size_t next = (b->first + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS * DCI_CODE_ROWS;
@@ -137,7 +137,7 @@ static dci_status encode_beside(dci_batch *b)
         return status == DCI_OK && next < end ? dci_rows_encode(b->target, next, end) : status;
 }
 
-/* A batch that fails leaves no centre behind: what comes later would be encoded otherwise. A search may be reading them. */
+/* A batch that fails takes its centre back: what comes later would be encoded otherwise. A search may be reading them. */
 static void unfollow(const dci_batch *b)
 {
         if (!b->followed)
@@ -148,7 +148,7 @@ static void unfollow(const dci_batch *b)
 }
 
 /* Those in the block that holds published rows: a few, without readers. */
-static void encode_alone(const dci_batch *b)
+static void encode_exclusively(const dci_batch *b)
 {
         if (b->target->codes == NULL || b->first % DCI_CODE_ROWS == 0)
                 return;
@@ -169,7 +169,7 @@ dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
         if (status == DCI_OK)
                 status = dci_batch_place(b, progress);
         if (status == DCI_OK)
-                status = encode_beside(b);
+                status = encode_unpublished(b);
         if (status == DCI_OK)
                 status = map_enter(b, &change);
         if (status != DCI_OK) {
@@ -181,7 +181,7 @@ dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
                 return status;
         }
         map_publish(index, &change);
-        encode_alone(b);
+        encode_exclusively(b);
         if (index->directions.weights != NULL)
                 atomic_store(&index->c_squared, dci_lift_c_squared(dci_batch_longest(b)));
         index->next_id = dci_batch_end(b);

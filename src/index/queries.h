@@ -23,7 +23,7 @@ struct dci_queries {
         size_t n, ld;
         const float *rows;
         float *inverse_norms; /* COSINE: 1 / |query|, 0 for a kept zero query; else NULL */
-        void *owned;          /* scratch behind both */
+        void *owned;          /* memory of both */
         size_t owned_bytes;
 };
 

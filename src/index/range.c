@@ -63,7 +63,7 @@ static bool collect(const range *s, const dci_flat *flat, matches *list, const f
         return true;
 }
 
-/* Queries of one task: those that look at the same rows share the reading of them. */
+/* Queries of one task: those that score the same rows share the reading of them. */
 static size_t group_of(const range *s)
 {
         return s->candidates != NULL ? 1 : DCI_MANY_QUERIES;
@@ -152,9 +152,7 @@ static dci_status run(range *s, dci_range_result *out)
                 work = SIZE_MAX;
         size_t n_workers =
                 s->candidates != NULL ? s->candidates->n_workers : dci_workers_for(flat->context, n_tasks, work);
-        dci_region region = {flat->context,       n_tasks,     n_workers, range_task, s, flat->progress,
-                             flat->n * n_queries, flat->object};
-        dci_status status = dci_parallel(&region);
+        dci_status status = dci_flat_run(flat, n_tasks, n_workers, range_task, s);
         if (status == DCI_OK && atomic_load(&s->out_of_memory))
                 status = dci_fail(DCI_ERR_MEMORY, "no memory for the matches of %zu queries", n_queries);
         if (status == DCI_OK)

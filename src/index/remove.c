@@ -33,7 +33,7 @@ static dci_status find_slots(const dci_index *index, size_t n, const int64_t *id
         return DCI_OK;
 }
 
-/* Once a row is not where its id says, the index needs a map. Removing from the end alone moves nothing, but leaves ids that
+/* Once a row is not where its id says, the index needs a map. Removing from the end alone moves nothing, but there are ids then that
  * must not be found. */
 static dci_status make_map(dci_index *index)
 {
@@ -52,7 +52,7 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
 {
         dci_view view = dci_rows_view(&index->rows);
         dci_idmap *map = atomic_load(&index->map);
-        size_t left = view.n - n, source = view.n, skip = n; /* slots[skip ..] lie at or above source */
+        size_t left = view.n - n, source = view.n, skip = n; /* slots[skip ..] are at or above source */
         for (size_t i = 0; i < n; i++)
                 dci_idmap_remove(map, dci_view_id(&view, slots[i]));
         for (size_t i = 0; i < n && (size_t)slots[i] < left; i++) {
@@ -62,7 +62,7 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
                         source--;
                 }
                 dci_idmap_set(map, dci_view_id(&view, (int32_t)source), slots[i]);
-                dci_rows_move(&index->rows, source, (size_t)slots[i]);
+                dci_rows_copy(&index->rows, source, &index->rows, (size_t)slots[i]);
         }
         atomic_store_explicit(&index->rows.n, left, memory_order_release);
         dci_rows_shrink(&index->rows, left);
@@ -70,7 +70,7 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
                 dci_rows_codes_restart(&index->rows);
 }
 
-/* A map much larger than what it holds is made anew; when memory is short the old one stays, and the call succeeds. */
+/* A map much larger than what it holds is replaced; when memory is short the old one stays, and the call succeeds. */
 static void shrink_map(dci_index *index)
 {
         dci_idmap *old = atomic_load(&index->map);

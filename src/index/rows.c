@@ -32,7 +32,7 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         size_t bytes = rows->row_bytes + rows->n_simple * sizeof(float);
         while (rows->chunk_shift < 20 && (bytes << (rows->chunk_shift + 1)) <= CHUNK_BYTES)
                 rows->chunk_shift++;
-        /* A page lies in one chunk. */
+        /* A page is in one chunk. */
         while (rows->gaps && (size_t)1 << rows->chunk_shift < config->page_rows)
                 rows->chunk_shift++;
         /* And so does a block of codes. */
@@ -187,16 +187,21 @@ static bool growth_prepare(dci_rows *rows, size_t n, growth *g)
         return true;
 }
 
-static void retire(dci_retired **list, dci_retired *note, void *pointer, size_t n_bytes)
+/* Gives the note back if there is nothing to retire. */
+static void retire(dci_rows *rows, dci_retired **list, dci_retired *note, void *pointer, size_t n_bytes)
 {
+        if (pointer == NULL) {
+                dci_free(rows->context, note, 1, sizeof *note);
+                return;
+        }
         note->pointer = pointer;
         note->n_bytes = n_bytes;
         note->next = *list;
         *list = note;
 }
 
-/* Has the present table room, and need its first chunk not grow? Readers look no further than the chunks of published rows, so the
- * places behind may be written. A new table for every chunk would be as many bytes as the square of chunks, which all wait to be
+/* Has the present table room, and need its first chunk not grow? Readers use the chunks of published rows only, so later
+ * places may be written. A new table for every chunk would be as many bytes as the square of chunks, which all wait to be
  * freed where searches never pause. */
 static bool fits_table(const dci_rows *rows, size_t wanted)
 {
@@ -236,18 +241,12 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired)
         dci_chunk_table *old = atomic_load(&rows->table);
         /* A table may be there without chunks, after everything was removed. */
         const dci_chunk *first = rows->n_chunks > 0 && g.n_kept == 0 ? &old->chunk[0] : NULL;
-        if (first != NULL)
-                retire(retired, g.notes[0], first->rows, chunk_bytes(rows, first->capacity));
-        else
-                dci_free(rows->context, g.notes[0], 1, sizeof *g.notes[0]);
-        if (first != NULL && first->codes != NULL)
-                retire(retired, g.notes[2], first->codes, dci_code_block_bytes(&rows->codes->frames, first->capacity));
-        else
-                dci_free(rows->context, g.notes[2], 1, sizeof *g.notes[2]);
-        if (old != NULL)
-                retire(retired, g.notes[1], old, table_bytes(old->capacity));
-        else
-                dci_free(rows->context, g.notes[1], 1, sizeof *g.notes[1]);
+        retire(rows, retired, g.notes[0], first == NULL ? NULL : first->rows,
+               first == NULL ? 0 : chunk_bytes(rows, first->capacity));
+        void *codes = first == NULL ? NULL : first->codes;
+        retire(rows, retired, g.notes[2], codes,
+               codes == NULL ? 0 : dci_code_block_bytes(&rows->codes->frames, first->capacity));
+        retire(rows, retired, g.notes[1], old, old == NULL ? 0 : table_bytes(old->capacity));
         rows->n_chunks = g.n_chunks;
         atomic_store_explicit(&rows->table, g.table, memory_order_release);
         return DCI_OK;
@@ -290,11 +289,6 @@ void dci_rows_shrink(dci_rows *rows, size_t n)
         size_t wanted = (n + full - 1) >> rows->chunk_shift;
         while (rows->n_chunks > wanted)
                 chunk_free(rows, &table->chunk[--rows->n_chunks]);
-}
-
-void dci_rows_move(dci_rows *rows, size_t from, size_t to)
-{
-        dci_rows_copy(rows, from, rows, to);
 }
 
 void dci_rows_swap(dci_rows *a, dci_rows *b)

@@ -26,13 +26,12 @@ dci_status dci_rows_reserve(dci_rows *rows, size_t n, dci_retired **retired);
 typedef struct dci_rows_parts {
         const void *rows, *ids, *norms, *projections;
 } dci_rows_parts;
-/* Lets empty `rows` read n rows where they lie, aligned, without publishing any. On failure nothing changed. */
+/* Lets empty `rows` read n rows in place, aligned, without publishing any. On failure nothing changed. */
 dci_status dci_rows_attach(dci_rows *rows, size_t n, const dci_rows_parts *parts);
 
 /* Gives back all chunks beyond those that n rows need. Writers only, no readers. */
 void dci_rows_shrink(dci_rows *rows, size_t n);
 
-void dci_rows_move(dci_rows *rows, size_t from, size_t to);
 /* The same from other rows; borrowed ones may become owned. */
 void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to);
 /* What the two hold changes places. Writers only, no readers. */

@@ -31,7 +31,7 @@ typedef union dci_kind_search {
 } dci_kind_search;
 /* False: every row that is admitted is scored. Else begin and end of dci_kind may follow. */
 bool dci_search_selects(const dci_index *index, const dci_reading *reading, size_t k, dci_kind_search *out);
-/* The k best of each query, however the kind finds them; groups of `group` queries share what they look at. */
+/* The k best of each query, however the kind finds them; groups of `group` queries share their candidates. */
 dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t group, size_t k, int64_t *out_ids,
                            float *out_scores, dci_search_stats *stats);
 /* Refuses what cannot be: k 0, too large, too many results; out_ids NULL. */

@@ -129,16 +129,16 @@ static dci_status find_sketched(tuning *t, int knob, const dci_search_params *fu
         trial all = {.cost = INFINITY};
         dci_search_params params = *full;
         params.rerank = 1.0;
-        dci_status status = min_share(t, RERANK, params, &all);
-        if (status != DCI_OK || isinf(all.cost))
-                return status;
+        DCI_TRY(min_share(t, RERANK, params, &all));
+        if (isinf(all.cost))
+                return DCI_OK;
         if (all.cost < best->cost)
                 *best = all;
-        for (size_t i = 0; i < sizeof more / sizeof more[0] && knob != RERANK && status == DCI_OK; i++) {
+        for (size_t i = 0; i < sizeof more / sizeof more[0] && knob != RERANK; i++) {
                 params.rerank = more[i] * all.params.rerank;
-                status = min_share(t, knob, params, best);
+                DCI_TRY(min_share(t, knob, params, best));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status find_effort(tuning *t, trial *best)
@@ -148,20 +148,19 @@ static dci_status find_effort(tuning *t, trial *best)
         dci_search_params full = best->params;
         if (t->target >= 1.0 || dci_index_count(t->index) == 0)
                 return DCI_OK;
-        dci_status status = DCI_OK;
         const int knob = config->kind == DCI_KIND_MDCI ? VISIT : RETRIEVE;
         if (config->sketch_bits != 0)
-                status = find_sketched(t, config->kind == DCI_KIND_FLAT ? RERANK : knob, &full, best);
-        if (status != DCI_OK || config->kind == DCI_KIND_FLAT)
-                return status;
+                DCI_TRY(find_sketched(t, config->kind == DCI_KIND_FLAT ? RERANK : knob, &full, best));
+        if (config->kind == DCI_KIND_FLAT)
+                return DCI_OK;
         const size_t n =
                 knob == RETRIEVE || config->cell_simp_indices == 0 ? 1 : sizeof retrieved / sizeof retrieved[0];
-        for (size_t i = 0; i < n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < n; i++) {
                 if (knob == VISIT)
                         full.prop_to_retrieve = retrieved[i];
-                status = min_share(t, knob, full, best);
+                DCI_TRY(min_share(t, knob, full, best));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status measure(tuning *t, trial *best, double *out_exact)
@@ -182,21 +181,18 @@ static dci_status measure(tuning *t, trial *best, double *out_exact)
 dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                           double target_recall, dci_tune_result *out_result)
 {
-        dci_status status = dci_index_lock(index);
-        if (status == DCI_OK && out_result != NULL)
-                status = dci_check_struct_size("dci_tune_result", out_result, out_result->struct_size,
-                                               sizeof *out_result);
-        if (status == DCI_OK && n_queries == 0)
-                status = dci_fail(DCI_ERR_INVALID, "n_queries is 0, expected at least 1");
-        if (status == DCI_OK && !(target_recall > 0.0 && target_recall <= 1.0))
-                status = dci_fail(DCI_ERR_INVALID, "target_recall is %g, allowed is (0, 1]", target_recall);
-        if (status == DCI_OK && queries == NULL)
-                status = dci_fail(DCI_ERR_INVALID, "queries is NULL");
         const int64_t somewhere = 0;
-        if (status == DCI_OK)
-                status = dci_search_check(n_queries, k, &somewhere);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_lock(index));
+        if (out_result != NULL)
+                DCI_TRY(dci_check_struct_size("dci_tune_result", out_result, out_result->struct_size,
+                                              sizeof *out_result));
+        if (n_queries == 0)
+                return dci_fail(DCI_ERR_INVALID, "n_queries is 0, expected at least 1");
+        if (!(target_recall > 0.0 && target_recall <= 1.0))
+                return dci_fail(DCI_ERR_INVALID, "target_recall is %g, allowed is (0, 1]", target_recall);
+        if (queries == NULL)
+                return dci_fail(DCI_ERR_INVALID, "queries is NULL");
+        DCI_TRY(dci_search_check(n_queries, k, &somewhere));
         tuning t = {.index = index, .n_queries = n_queries, .ld = ld, .k = k, .queries = queries};
         t.target = target_recall;
         t.truth = dci_alloc(index->context, n_queries, sizeof *t.truth);
@@ -204,7 +200,8 @@ dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *querie
         t.scores = dci_alloc(index->context, n_queries * k, sizeof *t.scores);
         trial best = {0};
         double exact = 0.0;
-        status = t.truth == NULL || t.ids == NULL || t.scores == NULL ? DCI_ERR_MEMORY : measure(&t, &best, &exact);
+        dci_status status =
+                t.truth == NULL || t.ids == NULL || t.scores == NULL ? DCI_ERR_MEMORY : measure(&t, &best, &exact);
         dci_free(index->context, t.scores, n_queries * k, sizeof *t.scores);
         dci_free(index->context, t.ids, n_queries * k, sizeof *t.ids);
         dci_free(index->context, t.truth, n_queries, sizeof *t.truth);

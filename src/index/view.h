@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Rows as searches read them. A row is addressed by its slot; slots lie in chunks that never move once they are published, so that
+ * Rows as searches read them. A row is addressed by its slot; slots are in chunks that never move once they are published, so that
  * searches read while an add appends. A view is what one call sees of the rows: a batch that is published meanwhile is not in it.
  * rows.h has what writers do.
  */
@@ -24,11 +24,11 @@ typedef struct dci_chunk {
         float *projections;  /* PDCI, MDCI: [simple index][row]; else NULL */
         size_t capacity;     /* rows, a multiple of 16; all chunks but a lone first one have rows_per_chunk */
         size_t stride;       /* from one simple index to the next: the capacity, or the rows of a mapped file */
-        void *codes;         /* memory of the area; NULL without sketches, and in a mapped file */
+        void *codes;         /* memory of `area`; NULL without sketches, and in a mapped file */
         dci_code_block area; /* codes of the rows, slot by slot */
 } dci_chunk;
 
-/* Places behind the chunks of published rows are filled in where they lie; a full table is replaced by one of twice the capacity, so
+/* Places after the chunks of published rows are filled in place; a full table is replaced by one of twice the capacity, so
  * that a reader that holds the old one can finish with it. */
 typedef struct dci_chunk_table {
         size_t capacity;
@@ -41,7 +41,7 @@ typedef struct dci_rows {
         dci_dtype dtype;
         bool borrowed, with_norms;
         bool gaps;       /* slots may be empty: their id is -1 */
-        bool mapped;     /* chunks lie in a file and are not freed; nothing is added or removed */
+        bool mapped;     /* chunks are in a mapped file and are not freed; nothing is added or removed */
         size_t n_simple; /* projections of each row */
         size_t row_bytes;
         unsigned chunk_shift;         /* rows_per_chunk = 1 << chunk_shift */
@@ -62,7 +62,7 @@ dci_view dci_rows_view(const dci_rows *rows);
 
 /* Pointers to `count` rows: slots[i], or first + i when slots is NULL. */
 void dci_view_pointers(const dci_view *view, size_t first, const int32_t *slots, size_t count, const void **out);
-/* Owned rows that lie one behind the other from `first` on: at most `count`, in *out_run. */
+/* Owned rows that are contiguous from `first` on: at most `count`, in *out_run. */
 const void *dci_view_run(const dci_view *view, size_t first, size_t count, size_t *out_run);
 int64_t dci_view_id(const dci_view *view, int32_t slot);
 /* The ids of rows that go by their position in a list of slots: a dci_slot_ids whose ctx is a dci_positions. */

@@ -14,7 +14,6 @@
 #include "kv/plan_scratch.h"
 #include "kv/pool.h"
 #include "kv/queries.h"
-#include "kv/worker.h"
 
 typedef struct attending {
         dci_kv *kv;

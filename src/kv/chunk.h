@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Chunks hold what is stored per group of DCI_KV_CHUNK candidates of a layer: for each head, the summary's bytes, then the tail's. Forks
- * share chunks by counted references; a layer makes its chunks exclusive before it writes to them.
+ * Chunks hold what is stored per group of DCI_KV_CHUNK candidates of a layer: for each head, the summary's bytes, then
+ * the tail's. Forks share chunks by counted references; a layer makes its chunks exclusive before it writes to them.
  */
 #ifndef DCI_KV_CHUNK_H
 #define DCI_KV_CHUNK_H

@@ -10,7 +10,6 @@
 #include "kv/lookup.h"
 #include "kv/memory.h"
 #include "kv/summaries.h"
-#include "kv/worker.h"
 
 /* Of an area: rows of a head, as they are stored; a tile of floats; what rows of summaries are made with; what dividing takes. */
 typedef struct listing {
@@ -49,9 +48,9 @@ size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
 dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
 {
         void *memory;
-        dci_status status = dci_kv_build_ready(kv);
-        if (status != DCI_OK || (kv->listing.memory != NULL && n <= kv->listing_tokens))
-                return status;
+        DCI_TRY(dci_kv_build_ready(kv));
+        if (kv->listing.memory != NULL && n <= kv->listing_tokens)
+                return DCI_OK;
         const size_t n_areas = kv->forming.n_areas, n_bytes = dci_kv_clustering_bytes(kv, n);
         size_t all = 0;
         if (!dci_mul(n_areas, n_bytes, &all))

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Finds the clusters of a batch and summarises them, head by head. dci_kv_clusters_prepare allocates the batch and scratch, which may
- * fail; dci_kv_clusters_build cannot. Areas of scratch have the numbers of those for building (summaries.h): 0 is the worker's.
+ * Finds the clusters of a batch and summarises them, head by head. dci_kv_clusters_prepare allocates the batch and
+ * scratch, which may fail; dci_kv_clusters_build cannot. Areas of scratch have the numbers of those for building
+ * (summaries.h): 0 is the worker's.
  */
 #ifndef DCI_KV_CLUSTERING_H
 #define DCI_KV_CLUSTERING_H
 
 #include "kv/clusters.h"
 
-/* A batch with room for as many clusters as the layer may have in it, with all that building and publishing it takes, as the n_more-th new
- * one. */
+/* A batch with room for as many clusters as the layer may have in it, with all that building and publishing it takes,
+ * as the n_more-th new one. */
 dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
                                    dci_kv_clusters **out);
 /* Finds the clusters of one head, and summarises them. */

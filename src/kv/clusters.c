@@ -12,7 +12,7 @@
 #include "kv/geometry.h"
 #include "kv/memory.h"
 
-/* --- memory ------------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Mean keys for the tail; those that rank may serve. */
 size_t dci_kv_mean_key_bytes(const dci_kv *kv)
@@ -92,7 +92,7 @@ size_t dci_kv_clusters_within(const dci_kv_layer *layer, size_t n)
         return i;
 }
 
-/* --- parts ---------------------------------------------------------------------------------------------------------------- */
+/* --- parts -------------------------------------------------------------------------------------------------------- */
 
 static unsigned char *part_of(const dci_kv *kv, const dci_kv_clusters *batch, size_t head)
 {
@@ -122,7 +122,7 @@ unsigned char *dci_kv_cluster_means(const dci_kv *kv, const dci_kv_clusters *bat
                                                        : batch->mean_keys_at);
 }
 
-/* --- looking up -------------------------------------------------------------------------------------------------------------- */
+/* --- looking up --------------------------------------------------------------------------------------------------- */
 
 /* The batch that has a group of this head. */
 static const dci_kv_clusters *batch_of(const dci_kv_layer *layer, size_t head, size_t group)
@@ -164,7 +164,7 @@ const int32_t *dci_kv_members_clustered(const dci_kv *kv, const dci_kv_layer *la
         return ids;
 }
 
-/* --- members -------------------------------------------------------------------------------------------------------------- */
+/* --- members ------------------------------------------------------------------------------------------------------ */
 
 size_t dci_kv_members_to_f32(const dci_kv *kv, const dci_kv_members *members, size_t at, size_t dim)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Clusters of consecutive candidates, stored as member lists. A batch holds the clusters of candidates [first, first + n) for all heads.
- * Later candidates get batches of their own, so a batch does not change once it is published, and forks share it by counted references. Of
- * each head a batch has
+ * Clusters of consecutive candidates, stored as member lists. A batch holds the clusters of candidates [first, first +
+ * n) for all heads. Later candidates get batches of their own, so a batch does not change once it is published, and
+ * forks share it by counted references. Of each head a batch has
  *
  *      offsets   n_groups + 1: where the members of each cluster begin in ids
  *      ids       candidates by cluster, ascending within one
@@ -27,7 +27,8 @@ struct dci_kv_clusters {
         } heads[];
 };
 
-/* Bytes of the mean key that the tail needs in addition to the summary; of the mean value; of a cluster: its rows and its offset. */
+/* Bytes of the mean key that the tail needs in addition to the summary; of the mean value; of a cluster: its rows and
+ * its offset. */
 size_t dci_kv_mean_key_bytes(const dci_kv *kv);
 size_t dci_kv_mean_value_bytes(const dci_kv *kv);
 size_t dci_kv_cluster_bytes(const dci_kv *kv);

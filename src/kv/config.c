@@ -1,14 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Configs: defaults, checks, and what the preset says where the caller said nothing. */
+/* Configs: the table of fields, what a preset fills in, and the rules between fields. */
 #include "core/internal.h"
 
-#include <float.h>
-#include <math.h>
-#include <string.h>
-
+#include "core/fields.h"
 #include "kv/config.h"
+#include "kv/presets.h"
 #include "kv/stages/reorder.h"
+
+static const char *const groups[DCI_KV_GROUPS] = {"TOKEN", "PAGE", "TREE", "CLUSTER", "SEGMENT", "REORDERED"};
+static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",   "KEYS",  "MEAN",    "MINMAX",
+                                                        "CUBOID", "CODES", "LEARNED", "TREE"};
+static const char *const selects[DCI_KV_CHOICES] = {"NONE", "ALL", "SCAN", "OBSERVED", "RECENT", "TREE", "STATIC"};
+static const char *const schedules[DCI_KV_SCHEDULES] = {"EVERY_STEP", "ONCE",   "PERIODIC",
+                                                        "BOUNDARY",   "ANCHOR", "AHEAD"};
+static const char *const tails[DCI_KV_TAILS] = {"DROP", "SUMS", "LOWBIT"};
+static const char *const combines[DCI_KV_COMBINES] = {"SOFTMAX", "MEAN", "EACH"};
+static const char *const cluster_rows[] = {"RAW", "CENTRED"};
+static const int32_t page_sizes[] = {8, 16, 32, 64, 0}, unit_sizes[] = {4, 8, 16, 0}, value_sizes[] = {1, 2, 4, 8, 0};
+
+#define FIELD(field, ...) DCI_FIELD(dci_kv_config, field, __VA_ARGS__)
+#define PRESET(field, ...) FIELD(field, __VA_ARGS__, .preset = offsetof(dci_kv_preset, field), .means = "the preset's")
+#define SIZE_PRESET(field, ...) FIELD(field, __VA_ARGS__, .preset = offsetof(dci_kv_preset, field))
+#define DTYPE DCI_F32, DCI_BF16, .names = dci_dtype_names
+
+/* The preset comes first: others follow from it. */
+static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESETS),
+                                   FIELD(n_layers, 0, 1, DCI_KV_MAX_LAYERS),
+                                   FIELD(n_query_heads, 0, 1, DCI_KV_MAX_HEADS),
+                                   FIELD(n_kv_heads, 0, 1, DCI_KV_MAX_HEADS),
+                                   FIELD(dim_k, 0, 1, DCI_KV_MAX_DIM),
+                                   FIELD(dim_v, 0, 1, DCI_KV_MAX_DIM),
+                                   FIELD(dtype, DCI_F16, DTYPE),
+                                   FIELD(query_dtype, DCI_F32, DTYPE),
+                                   PRESET(group, 0, 1, DCI_KV_GROUPS, .names = groups),
+                                   PRESET(summary, 0, 1, DCI_KV_SUMMARIES, .names = summaries),
+                                   PRESET(select, 0, 1, DCI_KV_CHOICES, .names = selects),
+                                   PRESET(schedule, 0, 1, DCI_KV_SCHEDULES, .names = schedules),
+                                   PRESET(tail, 0, 1, DCI_KV_TAILS, .names = tails),
+                                   PRESET(combine, 0, 1, DCI_KV_COMBINES, .names = combines),
+                                   FIELD(tree_promotion, 0.03, 0.001, 0.25),
+                                   FIELD(tree_tokens, 0, 0, 1),
+                                   PRESET(page_tokens, 0, 8, 64, .only = page_sizes),
+                                   FIELD(budget, 256, 0, INFINITY),
+                                   SIZE_PRESET(sink, -1, 0, DCI_KV_MAX_TOKENS),
+                                   SIZE_PRESET(window, -1, 0, DCI_KV_MAX_TOKENS),
+                                   FIELD(rollback, 64, 0, DCI_KV_MAX_TOKENS),
+                                   FIELD(dense_layers, 2, 0, INFINITY),
+                                   PRESET(cluster_tokens, 0, 1, DCI_KV_MAX_TOKENS),
+                                   PRESET(cluster_every, 0, 1, DCI_KV_MAX_TOKENS),
+                                   PRESET(cluster_segment, 0, 1, DCI_KV_MAX_TOKENS),
+                                   PRESET(cluster_rounds, 0, 1, 1000),
+                                   FIELD(cluster_most, 0, 0, DCI_KV_MAX_TOKENS),
+                                   PRESET(cluster_by, 0, 1, DCI_KV_CLUSTER_CENTRED, .names = cluster_rows),
+                                   FIELD(reserved, 0, 0, 0),
+                                   PRESET(estimate_share, 0, 0, 1),
+                                   FIELD(segment_buffer, 0, 2, DCI_KV_MAX_TOKENS),
+                                   FIELD(tau, 0, -1, 1, .open = true, .means = "the schedule's"),
+                                   FIELD(static_share, DCI_KV_STATIC_SHARE, 0, 1, .special = -1, .means = "online"),
+                                   FIELD(period, -1, 1, DCI_KV_MAX_TOKENS),
+                                   FIELD(ring, -1, 0, 4096),
+                                   FIELD(anchor_first, 2, 0, DCI_KV_MAX_LAYERS),
+                                   FIELD(anchor_period, 3, 1, DCI_KV_MAX_LAYERS),
+                                   PRESET(verify, 0, 1, 64),
+                                   PRESET(preselect, 0, 1, 64),
+                                   FIELD(preselect_tokens, 0, 4, 16, .only = unit_sizes, .means = "8"),
+                                   FIELD(preselect_least, 0, 1, DCI_KV_MAX_TOKENS),
+                                   PRESET(key_bits, 0, 1, 8, .only = dci_bit_counts),
+                                   FIELD(value_bits, 2, 1, 8, .only = value_sizes),
+                                   FIELD(refit, 1.5, 1, DBL_MAX, .open = true, .means = "never"),
+                                   FIELD(reserved_more, 0, 0, 0),
+                                   FIELD(frozen_prompt, 0, 0, 1),
+                                   FIELD(sums_whole, 0, 0, 1),
+                                   FIELD(foreground, 0, 0, 1),
+                                   FIELD(piece_bytes, 0, 1, (size_t)1 << 40)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {
@@ -28,23 +93,8 @@ dci_status dci_kv_layout_init(dci_kv_layout *layout, size_t struct_size)
 
 dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
 {
-        const dci_status status = dci_struct_init("dci_kv_config", config, struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
-        config->dtype = DCI_F16;
-        config->query_dtype = DCI_F32;
-        config->preset = DCI_KV_SKETCH;
-        config->value_bits = 2;
-        config->budget = 256;
-        config->sink = config->window = DCI_KV_PRESET;
-        config->rollback = 64;
-        config->dense_layers = 2;
-        config->refit = 1.5;
-        config->period = config->ring = DCI_KV_PRESET;
-        config->anchor_first = 2;
-        config->anchor_period = 3;
-        config->tree_promotion = 0.03;
-        config->static_share = DCI_KV_STATIC_SHARE;
+        DCI_TRY(dci_struct_init("dci_kv_config", config, struct_size, sizeof *config));
+        dci_fields_init(DCI_FIELDS(fields), config);
         return DCI_OK;
 }
 
@@ -63,41 +113,41 @@ dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size)
         return dci_struct_init("dci_kv_info", info, struct_size, sizeof *info);
 }
 
-static dci_status check_range(const char *name, size_t value, size_t least, size_t most)
+/* What the caller left to the library. */
+static void fill_in(dci_kv_config *c)
 {
-        if (value < least || value > most)
-                return dci_fail(DCI_ERR_INVALID, "%s is %zu, expected %zu to %zu", name, value, least, most);
-        return DCI_OK;
+        const dci_kv_preset *preset = dci_kv_preset_at(c->preset);
+        const bool every_follows = c->cluster_every == 0;
+        const size_t half = c->budget / 2;
+        dci_fields_fill(DCI_FIELDS(fields), preset, c);
+        if (every_follows && c->cluster_every < c->cluster_tokens)
+                c->cluster_every = c->cluster_tokens;
+        if (c->dim_v == 0)
+                c->dim_v = c->dim_k;
+        if (c->segment_buffer == 0)
+                c->segment_buffer = half > 512 ? 512 : half < 2 ? 2 : half;
+        if (c->period == DCI_KV_PRESET)
+                c->period = 128;
+        if (c->ring == DCI_KV_PRESET)
+                c->ring = c->group == DCI_KV_GROUP_REORDERED ? 64 : 0;
+        if (c->tau == 0.0)
+                c->tau = c->schedule == DCI_KV_AHEAD ? 0.8 : 0.85;
+        if (c->preselect_tokens == 0)
+                c->preselect_tokens = 8;
+        if (c->preselect_least == 0)
+                c->preselect_least = 4096;
+        if (c->piece_bytes == 0)
+                c->piece_bytes = (size_t)1 << 18;
 }
 
 static dci_status check_shape(dci_kv_config *c)
 {
-        if (c->dim_v == 0)
-                c->dim_v = c->dim_k;
-        const struct {
-                const char *name;
-                size_t value, most;
-        } sizes[] = {{"n_layers", c->n_layers, DCI_KV_MAX_LAYERS},
-                     {"n_query_heads", c->n_query_heads, DCI_KV_MAX_HEADS},
-                     {"n_kv_heads", c->n_kv_heads, DCI_KV_MAX_HEADS},
-                     {"dim_k", c->dim_k, DCI_KV_MAX_DIM},
-                     {"dim_v", c->dim_v, DCI_KV_MAX_DIM}};
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                const dci_status status = check_range(sizes[i].name, sizes[i].value, 1, sizes[i].most);
-                if (status != DCI_OK)
-                        return status;
-        }
         if (c->n_query_heads % c->n_kv_heads != 0)
                 return dci_fail(DCI_ERR_INVALID, "n_query_heads is %zu, which n_kv_heads %zu does not divide",
                                 c->n_query_heads, c->n_kv_heads);
         if (c->n_query_heads / c->n_kv_heads > DCI_KV_MAX_GROUP)
                 return dci_fail(DCI_ERR_LIMIT, "%zu query heads share %zu kv heads, but at most %zu may share one",
                                 c->n_query_heads, c->n_kv_heads, DCI_KV_MAX_GROUP);
-        if (dci_dtype_size(c->dtype) == 0)
-                return dci_fail(DCI_ERR_INVALID, "dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16", (int)c->dtype);
-        if (dci_dtype_size(c->query_dtype) == 0)
-                return dci_fail(DCI_ERR_INVALID, "query_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
-                                (int)c->query_dtype);
         if (!(c->scale >= 0.0) || isinf(c->scale))
                 return dci_fail(DCI_ERR_INVALID, "scale is %g, expected a positive number or 0", c->scale);
         if (c->scale == 0.0)
@@ -107,155 +157,113 @@ static dci_status check_shape(dci_kv_config *c)
         return DCI_OK;
 }
 
-static const dci_kv_summary *const summaries[DCI_KV_SUMMARIES + 1] = {NULL,
-                                                                      &dci_kv_summary_none,
-                                                                      &dci_kv_summary_keys,
-                                                                      &dci_kv_summary_mean,
-                                                                      &dci_kv_summary_minmax,
-                                                                      &dci_kv_summary_cuboid,
-                                                                      &dci_kv_summary_codes,
-                                                                      &dci_kv_summary_learned,
-                                                                      &dci_kv_summary_tree};
-static const dci_kv_tail *const tails[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
-                                                           &dci_kv_tail_lowbit};
-static dci_status check_choice(const char *name, int32_t *value, int32_t preset, int32_t most)
+static const dci_kv_summary *const summary_stages[DCI_KV_SUMMARIES + 1] = {NULL,
+                                                                           &dci_kv_summary_none,
+                                                                           &dci_kv_summary_keys,
+                                                                           &dci_kv_summary_mean,
+                                                                           &dci_kv_summary_minmax,
+                                                                           &dci_kv_summary_cuboid,
+                                                                           &dci_kv_summary_codes,
+                                                                           &dci_kv_summary_learned,
+                                                                           &dci_kv_summary_tree};
+static const dci_kv_tail *const tail_stages[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
+                                                                 &dci_kv_tail_lowbit};
+
+/* Names of two choices for a refusal: kind and name of each. */
+#define GROUP "group", groups[c->group - 1]
+#define SUMMARY "summary", summaries[c->summary - 1]
+#define SELECT "select", selects[c->select - 1]
+#define SCHEDULE "schedule", schedules[c->schedule - 1]
+#define TAIL "tail", tails[c->tail - 1]
+#define COMBINE "combine", combines[c->combine - 1]
+
+static dci_status refuse_pair(const char *kind, const char *name, const char *other_kind, const char *other,
+                              const char *reason)
 {
-        if (*value == 0)
-                *value = preset;
-        if (*value < 1 || *value > most)
-                return dci_fail(DCI_ERR_INVALID, "%s is %d, expected 1 to %d, or 0 for the preset's", name, (int)*value,
-                                (int)most);
-        return DCI_OK;
+        return dci_fail(DCI_ERR_INVALID, "%s %s cannot be combined with %s %s: %s", kind, name, other_kind, other,
+                        reason);
 }
 
-static dci_status pick_stages(dci_kv_config *c, const dci_kv_preset *preset, dci_kv_stages *out)
-{
-        dci_status status = check_choice("group", &c->group, preset->group, DCI_KV_GROUPS);
-        if (status == DCI_OK)
-                status = check_choice("summary", &c->summary, preset->summary, DCI_KV_SUMMARIES);
-        if (status == DCI_OK)
-                status = check_choice("select", &c->select, preset->select, DCI_KV_CHOICES);
-        if (status == DCI_OK)
-                status = check_choice("schedule", &c->schedule, preset->schedule, DCI_KV_SCHEDULES);
-        if (status == DCI_OK)
-                status = check_choice("tail", &c->tail, preset->tail, DCI_KV_TAILS);
-        if (status == DCI_OK)
-                status = check_choice("combine", &c->combine, preset->combine, DCI_KV_COMBINES);
-        if (status != DCI_OK)
-                return status;
-        *out = (dci_kv_stages){.group = *dci_kv_groupings[c->group],
-                               .summary = *summaries[c->summary],
-                               .select = dci_kv_choices[c->select],
-                               .schedule = dci_kv_schedules[c->schedule],
-                               .tail = *tails[c->tail]};
-        return DCI_OK;
-}
-
-/* A tree is searched, or its pages are ranked by their means; what is left out is dropped. */
+/* A tree is searched, or its pages are ranked by their means; tokens that are not selected are dropped. */
 static dci_status check_tree(const dci_kv_config *c)
 {
         const bool tree = c->group == DCI_KV_GROUP_TREE, nodes = c->summary == DCI_KV_SUMMARY_TREE,
                    searched = c->select == DCI_KV_SELECT_TREE;
-        if (!(c->tree_promotion >= 0.001 && c->tree_promotion <= 0.25))
-                return dci_fail(DCI_ERR_INVALID, "tree_promotion is %g, expected 0.001 to 0.25", c->tree_promotion);
-        if (c->tree_tokens != 0 && c->tree_tokens != 1)
-                return dci_fail(DCI_ERR_INVALID, "tree_tokens is %d, expected 0 or 1", (int)c->tree_tokens);
         if (tree && !nodes && c->summary != DCI_KV_SUMMARY_MEAN)
-                return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: leaves have nodes or means",
-                                (int)c->summary, (int)c->group);
+                return refuse_pair(SUMMARY, GROUP, "use TREE or MEAN");
         if (nodes && !tree)
-                return dci_fail(DCI_ERR_INVALID, "summary %d does not go with group %d: only a tree has nodes",
-                                (int)c->summary, (int)c->group);
+                return refuse_pair(SUMMARY, GROUP, "use group TREE");
         if (searched && !nodes)
-                return dci_fail(DCI_ERR_INVALID, "select %d searches a tree's nodes, but summary is %d", (int)c->select,
-                                (int)c->summary);
+                return refuse_pair(SELECT, SUMMARY, "use summary TREE, whose nodes are searched");
         if (nodes && c->select == DCI_KV_SELECT_SCAN)
-                return dci_fail(DCI_ERR_INVALID,
-                                "select %d ranks groups, but summary %d is of nodes: search, or take means",
-                                (int)c->select, (int)c->summary);
+                return refuse_pair(SELECT, SUMMARY, "use select TREE, or summary MEAN");
         if (searched && c->combine != DCI_KV_COMBINE_EACH)
-                return dci_fail(DCI_ERR_INVALID,
-                                "combine %d does not go with select %d: where a tree is searched each head ranks for "
-                                "itself",
-                                (int)c->combine, (int)c->select);
+                return refuse_pair(COMBINE, SELECT, "use EACH, since each query head searches the tree for itself");
         if (tree && c->tail != DCI_KV_TAIL_DROP)
-                return dci_fail(DCI_ERR_INVALID, "tail %d does not go with group %d: leaves have none", (int)c->tail,
-                                (int)c->group);
+                return refuse_pair(TAIL, GROUP, "use DROP");
         return DCI_OK;
 }
 
-/* Stages that do not go together. */
-static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *stages)
+static dci_status check_group(const dci_kv_config *c, const dci_kv_stages *stages)
 {
         const bool of_pages = c->summary == DCI_KV_SUMMARY_MEAN || c->summary == DCI_KV_SUMMARY_MINMAX ||
                               c->summary == DCI_KV_SUMMARY_CUBOID;
-        /* Leaves have means, or nodes (check_tree). */
+        /* check_tree says which summaries a tree has. */
         if (of_pages == (c->group == DCI_KV_GROUP_TOKEN) && c->group != DCI_KV_GROUP_TREE)
-                return dci_fail(DCI_ERR_INVALID,
-                                "summary %d does not go with group %d: means, extremes and cuboids are of "
-                                "pages and clusters, others of tokens",
-                                (int)c->summary, (int)c->group);
+                return refuse_pair(SUMMARY, GROUP,
+                                   of_pages ? "use PAGE, CLUSTER, SEGMENT or REORDERED"
+                                   : c->summary == DCI_KV_SUMMARY_TREE
+                                           ? "use group TREE"
+                                           : "use group TOKEN, or summary MEAN, MINMAX or CUBOID");
         if (stages->group.listed && c->tail == DCI_KV_TAIL_SUMS && c->select == DCI_KV_SELECT_RECENT)
                 return dci_fail(
                         DCI_ERR_INVALID,
-                        "select %d does not go with tail %d over group %d: it takes single tokens, and sums are "
-                        "of whole clusters",
-                        (int)c->select, (int)c->tail, (int)c->group);
+                        "select RECENT cannot be combined with tail SUMS over group %s: it takes single tokens, and "
+                        "sums are of whole clusters",
+                        groups[c->group - 1]);
         if (c->group == DCI_KV_GROUP_REORDERED && c->tail != DCI_KV_TAIL_DROP)
-                return dci_fail(DCI_ERR_INVALID,
-                                "tail %d does not go with group %d, whose pages do not hold their tokens in order",
-                                (int)c->tail, (int)c->group);
+                return refuse_pair(TAIL, GROUP, "use DROP, since its pages do not hold their tokens in order");
         if (c->select == DCI_KV_SELECT_STATIC && c->group != DCI_KV_GROUP_REORDERED)
-                return dci_fail(DCI_ERR_INVALID, "select %d takes static tokens, but group %d has none", (int)c->select,
-                                (int)c->group);
+                return refuse_pair(SELECT, GROUP, "use REORDERED, which alone has static tokens");
+        return DCI_OK;
+}
+
+/* Stages that cannot be combined. */
+static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *stages)
+{
+        const bool observed = c->select == DCI_KV_SELECT_OBSERVED;
+        const bool by_query = c->select != DCI_KV_SELECT_NONE && c->select != DCI_KV_SELECT_ALL && !observed &&
+                              c->select != DCI_KV_SELECT_RECENT;
+        DCI_TRY(check_group(c, stages));
         if (stages->select.ranks && c->summary == DCI_KV_SUMMARY_NONE)
-                return dci_fail(DCI_ERR_INVALID, "select %d ranks, but summary %d keeps nothing to rank by",
-                                (int)c->select, (int)c->summary);
-        if (c->select == DCI_KV_SELECT_OBSERVED && c->summary != DCI_KV_SUMMARY_KEYS)
-                return dci_fail(DCI_ERR_INVALID, "select %d looks at the keys, but summary is %d", (int)c->select,
-                                (int)c->summary);
-        if ((c->select == DCI_KV_SELECT_OBSERVED) != (c->schedule == DCI_KV_ONCE))
-                return dci_fail(DCI_ERR_INVALID,
-                                "select %d does not go with schedule %d: observed queries choose once, and "
-                                "only they do",
-                                (int)c->select, (int)c->schedule);
-        const bool by_query = c->select != DCI_KV_SELECT_NONE && c->select != DCI_KV_SELECT_ALL &&
-                              c->select != DCI_KV_SELECT_OBSERVED && c->select != DCI_KV_SELECT_RECENT;
+                return refuse_pair(SELECT, SUMMARY, "it ranks, and there is nothing to rank by");
+        if (observed && c->summary != DCI_KV_SUMMARY_KEYS)
+                return refuse_pair(SELECT, SUMMARY, "use KEYS");
+        if (observed != (c->schedule == DCI_KV_ONCE))
+                return refuse_pair(SELECT, SCHEDULE, "OBSERVED and ONCE need each other");
         if (stages->schedule.lists && !by_query)
-                return dci_fail(DCI_ERR_INVALID,
-                                "schedule %d does not go with select %d, which does not look at a step's queries",
-                                (int)c->schedule, (int)c->select);
-        /* How many of a cluster's tokens are chosen is known to the plan that chooses them. */
+                return refuse_pair(SCHEDULE, SELECT, "use a select that ranks by a step's queries");
+        /* How many of a cluster's tokens are selected is known to the plan that selects them. */
         if (stages->schedule.lists && c->tail == DCI_KV_TAIL_SUMS && c->group > DCI_KV_GROUP_PAGE)
-                return dci_fail(DCI_ERR_INVALID, "schedule %d keeps lists, but tail %d of group %d needs a new one",
-                                (int)c->schedule, (int)c->tail, (int)c->group);
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "schedule %s cannot be combined with tail SUMS over group %s: it keeps lists, and the tail "
+                        "needs a new one for each plan",
+                        schedules[c->schedule - 1], groups[c->group - 1]);
         if (stages->tail.scored && c->summary != DCI_KV_SUMMARY_CODES && c->summary != DCI_KV_SUMMARY_LEARNED)
-                return dci_fail(DCI_ERR_INVALID, "tail %d needs codes of the keys, but summary is %d", (int)c->tail,
-                                (int)c->summary);
-        if (c->tail != DCI_KV_TAIL_DROP && (c->select == DCI_KV_SELECT_OBSERVED || c->select == DCI_KV_SELECT_ALL))
-                return dci_fail(DCI_ERR_INVALID, "select %d has no tail, but tail is %d", (int)c->select, (int)c->tail);
+                return refuse_pair(TAIL, SUMMARY, "use CODES or LEARNED");
+        if (c->tail != DCI_KV_TAIL_DROP && (observed || c->select == DCI_KV_SELECT_ALL))
+                return refuse_pair(SELECT, TAIL, "use DROP");
+        if (c->sums_whole != 0 && (c->tail != DCI_KV_TAIL_SUMS || c->group > DCI_KV_GROUP_PAGE))
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "sums_whole is %d, which needs sums of pages: it cannot be combined with tail %s over group %s",
+                        (int)c->sums_whole, tails[c->tail - 1], groups[c->group - 1]);
         return check_tree(c);
 }
 
-static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)
+static dci_status check_budget(dci_kv_config *c)
 {
-        if (c->page_tokens == 0)
-                c->page_tokens = preset->page_tokens;
-        if (c->page_tokens != 8 && c->page_tokens != 16 && c->page_tokens != 32 && c->page_tokens != 64)
-                return dci_fail(DCI_ERR_INVALID, "page_tokens is %zu, expected 8, 16, 32 or 64", c->page_tokens);
-        if (c->sink == DCI_KV_PRESET)
-                c->sink = preset->sink;
-        if (c->window == DCI_KV_PRESET)
-                c->window = preset->window;
-        const struct {
-                const char *name;
-                size_t value;
-        } sizes[] = {{"sink", c->sink}, {"window", c->window}, {"rollback", c->rollback}};
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                const dci_status status = check_range(sizes[i].name, sizes[i].value, 0, DCI_KV_MAX_TOKENS);
-                if (status != DCI_OK)
-                        return status;
-        }
         if (c->rollback < c->window)
                 c->rollback = c->window;
         /* Tokens within the rollback have no summaries, so where there are summaries they are attended to. */
@@ -267,169 +275,41 @@ static dci_status check_budget(dci_kv_config *c, const dci_kv_preset *preset)
                                 "budget is %zu, expected %zu (sink %zu, %s %zu and a page of %zu) to %zu", c->budget,
                                 kept, c->sink, young == c->window ? "window" : "rollback", young, c->page_tokens,
                                 DCI_KV_MAX_TOKENS);
+        if (c->cluster_every < c->cluster_tokens)
+                return dci_fail(DCI_ERR_INVALID, "cluster_every is %zu, expected %zu (cluster_tokens) to %zu",
+                                c->cluster_every, c->cluster_tokens, DCI_KV_MAX_TOKENS);
+        if (c->group == DCI_KV_GROUP_REORDERED && c->ring == 0)
+                return dci_fail(DCI_ERR_INVALID, "ring is 0, expected 1 to 4096 with group REORDERED");
         return DCI_OK;
 }
 
-/* What clusters are like; with other groups it does not matter, and is checked all the same. */
-static dci_status check_clusters(dci_kv_config *c)
-{
-        const dci_kv_clustering *preset = dci_kv_clustering_at(c->preset);
-        if (c->cluster_tokens == 0)
-                c->cluster_tokens = preset->tokens;
-        dci_status status = check_range("cluster_tokens", c->cluster_tokens, 1, DCI_KV_MAX_TOKENS);
-        if (status != DCI_OK)
-                return status;
-        if (c->cluster_every == 0)
-                c->cluster_every = preset->every > c->cluster_tokens ? preset->every : c->cluster_tokens;
-        if (c->cluster_segment == 0)
-                c->cluster_segment = preset->segment;
-        if (c->cluster_rounds == 0)
-                c->cluster_rounds = preset->rounds;
-        status = check_range("cluster_every", c->cluster_every, c->cluster_tokens, DCI_KV_MAX_TOKENS);
-        if (status == DCI_OK)
-                status = check_range("cluster_segment", c->cluster_segment, 1, DCI_KV_MAX_TOKENS);
-        if (status == DCI_OK)
-                status = check_range("cluster_rounds", c->cluster_rounds, 1, 1000);
-        if (status == DCI_OK)
-                status = check_range("cluster_most", c->cluster_most, 0, DCI_KV_MAX_TOKENS);
-        if (status == DCI_OK)
-                status = check_choice("cluster_by", &c->cluster_by, preset->by, DCI_KV_CLUSTER_CENTRED);
-        if (status != DCI_OK)
-                return status;
-        if (c->reserved != 0)
-                return dci_fail(DCI_ERR_INVALID, "the config's reserved field is %d, expected 0", (int)c->reserved);
-        if (!(c->estimate_share >= 0.0 && c->estimate_share <= 1.0))
-                return dci_fail(DCI_ERR_INVALID, "estimate_share is %g, expected 0 to 1", c->estimate_share);
-        if (c->estimate_share == 0.0)
-                c->estimate_share = preset->estimate_share;
-        return DCI_OK;
-}
-
-/* A segment is half of the buffer at most, and has a token. */
-static dci_status check_segments(dci_kv_config *c)
-{
-        const size_t half = c->budget / 2;
-        if (c->segment_buffer == 0)
-                c->segment_buffer = half > 512 ? 512 : half < 2 ? 2 : half;
-        return check_range("segment_buffer", c->segment_buffer, 2, DCI_KV_MAX_TOKENS);
-}
-
-/* When lists are decided again. */
-static dci_status check_schedule(dci_kv_config *c)
-{
-        const bool reorders = c->group == DCI_KV_GROUP_REORDERED;
-        if (c->period == DCI_KV_PRESET)
-                c->period = 128;
-        if (c->ring == DCI_KV_PRESET)
-                c->ring = reorders ? 64 : 0;
-        if (c->tau == 0.0)
-                c->tau = c->schedule == DCI_KV_AHEAD ? 0.8 : 0.85;
-        if (!(c->tau > -1.0 && c->tau <= 1.0))
-                return dci_fail(DCI_ERR_INVALID,
-                                "tau is %g, expected more than -1 and at most 1, or 0 for the schedule's", c->tau);
-        if (!(c->static_share >= 0.0 && c->static_share <= 1.0) && c->static_share != -1.0)
-                return dci_fail(DCI_ERR_INVALID, "static_share is %g, expected 0 to 1, or -1 for online",
-                                c->static_share);
-        const struct {
-                const char *name;
-                size_t value, least, most;
-        } sizes[] = {{"period", c->period, 1, DCI_KV_MAX_TOKENS},
-                     {"ring", c->ring, reorders ? 1 : 0, 4096},
-                     {"anchor_first", c->anchor_first, 0, DCI_KV_MAX_LAYERS},
-                     {"anchor_period", c->anchor_period, 1, DCI_KV_MAX_LAYERS}};
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                const dci_status status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
-                if (status != DCI_OK)
-                        return status;
-        }
-        return DCI_OK;
-}
-
-/* Whether keys decide among those that codes found. */
-static dci_status check_verify(dci_kv_config *c)
+/* verify and preselect refine a scan of codes. */
+static dci_status check_refines(const dci_kv_config *c, const char *name, double value)
 {
         const bool codes = c->summary == DCI_KV_SUMMARY_CODES || c->summary == DCI_KV_SUMMARY_LEARNED;
-        if (c->verify == 0.0)
-                c->verify = dci_kv_refining_at(c->preset)->verify;
-        if (!(c->verify >= 1.0 && c->verify <= 64.0))
-                return dci_fail(DCI_ERR_INVALID, "verify is %g, expected 1 to 64, or 0 for the preset's", c->verify);
-        if (c->verify > 1.0 && (c->select != DCI_KV_SELECT_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH))
-                return dci_fail(
-                        DCI_ERR_INVALID,
-                        "verify is %g, which goes with a scan of codes and one list for all query heads, not with "
-                        "select %d, summary %d and combine %d",
-                        c->verify, (int)c->select, (int)c->summary, (int)c->combine);
-        return DCI_OK;
+        if (value == 1.0 || (c->select == DCI_KV_SELECT_SCAN && codes && c->combine != DCI_KV_COMBINE_EACH))
+                return DCI_OK;
+        return dci_fail(
+                DCI_ERR_INVALID,
+                "%s is %g, which needs a scan of codes and one list for all query heads: it cannot be combined with "
+                "select %s, summary %s and combine %s",
+                name, value, selects[c->select - 1], summaries[c->summary - 1], combines[c->combine - 1]);
 }
 
-/* Whether groups say which codes are read. */
-static dci_status check_preselect(dci_kv_config *c, const dci_kv_stages *stages)
+static dci_status check_preselect(const dci_kv_config *c, const dci_kv_stages *stages)
 {
-        const bool codes = c->summary == DCI_KV_SUMMARY_CODES || c->summary == DCI_KV_SUMMARY_LEARNED;
-        if (c->preselect == 0.0)
-                c->preselect = dci_kv_refining_at(c->preset)->preselect;
-        if (c->preselect_tokens == 0)
-                c->preselect_tokens = 8;
-        if (c->preselect_least == 0)
-                c->preselect_least = 4096;
-        if (!(c->preselect >= 1.0 && c->preselect <= 64.0))
-                return dci_fail(DCI_ERR_INVALID, "preselect is %g, expected 1 to 64, or 0 for the preset's",
-                                c->preselect);
-        if (c->preselect_tokens != 4 && c->preselect_tokens != 8 && c->preselect_tokens != 16)
-                return dci_fail(DCI_ERR_INVALID, "preselect_tokens is %zu, expected 4, 8 or 16, or 0 for 8",
-                                c->preselect_tokens);
-        const dci_status status = check_range("preselect_least", c->preselect_least, 1, DCI_KV_MAX_TOKENS);
-        if (status != DCI_OK || c->preselect == 1.0)
-                return status;
-        if (c->select != DCI_KV_SELECT_SCAN || !codes || c->combine == DCI_KV_COMBINE_EACH)
-                return dci_fail(
-                        DCI_ERR_INVALID,
-                        "preselect is %g, which goes with a scan of codes and one list for all query heads, not with "
-                        "select %d, summary %d and combine %d",
-                        c->preselect, (int)c->select, (int)c->summary, (int)c->combine);
+        DCI_TRY(check_refines(c, "verify", c->verify));
+        DCI_TRY(check_refines(c, "preselect", c->preselect));
+        if (c->preselect == 1.0)
+                return DCI_OK;
         if (stages->tail.scored)
                 return dci_fail(DCI_ERR_INVALID,
-                                "preselect is %g, but tail %d reads the codes of all tokens: drop it, or take sums",
-                                c->preselect, (int)c->tail);
+                                "preselect is %g, but tail %s reads the codes of all tokens: use DROP or SUMS",
+                                c->preselect, tails[c->tail - 1]);
         if (c->preselect_tokens > c->page_tokens)
                 return dci_fail(DCI_ERR_INVALID, "preselect_tokens is %zu, expected at most the %zu of a page",
                                 c->preselect_tokens, c->page_tokens);
         return DCI_OK;
-}
-
-static dci_status check_switch(const char *name, int32_t value)
-{
-        if (value != 0 && value != 1)
-                return dci_fail(DCI_ERR_INVALID, "%s is %d, expected 0 or 1", name, (int)value);
-        return DCI_OK;
-}
-
-static dci_status check_rest(dci_kv_config *c)
-{
-        if (c->key_bits == 0)
-                c->key_bits = dci_kv_refining_at(c->preset)->key_bits;
-        if (c->key_bits != 1 && c->key_bits != 2 && c->key_bits != 3 && c->key_bits != 4 && c->key_bits != 8)
-                return dci_fail(DCI_ERR_INVALID, "key_bits is %d, expected 1, 2, 3, 4 or 8, or 0 for the preset's",
-                                (int)c->key_bits);
-        if (c->value_bits != 1 && c->value_bits != 2 && c->value_bits != 4 && c->value_bits != 8)
-                return dci_fail(DCI_ERR_INVALID, "value_bits is %d, expected 1, 2, 4 or 8", (int)c->value_bits);
-        if (!(c->refit == 0.0 || c->refit > 1.0) || isinf(c->refit))
-                return dci_fail(DCI_ERR_INVALID, "refit is %g, expected more than 1, or 0 for never", c->refit);
-        if (c->reserved_more != 0)
-                return dci_fail(DCI_ERR_INVALID, "the config's last reserved field is %d, expected 0",
-                                (int)c->reserved_more);
-        if (c->sums_whole != 0 && (c->tail != DCI_KV_TAIL_SUMS || c->group > DCI_KV_GROUP_PAGE))
-                return dci_fail(DCI_ERR_INVALID,
-                                "sums_whole is %d, which is about sums of pages, not about tail %d over group %d",
-                                (int)c->sums_whole, (int)c->tail, (int)c->group);
-        dci_status status = check_switch("frozen_prompt", c->frozen_prompt);
-        if (status == DCI_OK)
-                status = check_switch("sums_whole", c->sums_whole);
-        if (status == DCI_OK)
-                status = check_switch("foreground", c->foreground);
-        if (c->piece_bytes == 0)
-                c->piece_bytes = (size_t)1 << 18;
-        return status == DCI_OK ? check_range("piece_bytes", c->piece_bytes, 1, (size_t)1 << 40) : status;
 }
 
 /* Rows of n blocks, heads and slots must not lie over each other. From the smallest stride to the largest, each goes beyond all that
@@ -526,33 +406,20 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
 {
         if (config == NULL)
                 return dci_fail(DCI_ERR_INVALID, "config is NULL");
-        dci_status status = dci_check_struct_size("dci_kv_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kv_config", config, config->struct_size, sizeof *config));
         *out = *config;
-        const dci_kv_preset *preset = dci_kv_preset_at(out->preset);
-        if (preset == NULL)
-                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)out->preset, DCI_KV_PRESETS);
-        status = check_shape(out);
-        if (status == DCI_OK)
-                status = pick_stages(out, preset, out_stages);
-        if (status == DCI_OK)
-                status = check_together(out, out_stages);
-        if (status == DCI_OK)
-                status = check_budget(out, preset);
-        if (status == DCI_OK)
-                status = check_clusters(out);
-        if (status == DCI_OK)
-                status = check_segments(out);
-        if (status == DCI_OK)
-                status = check_schedule(out);
-        if (status == DCI_OK)
-                status = check_verify(out);
-        if (status == DCI_OK)
-                status = check_preselect(out, out_stages);
-        if (status == DCI_OK)
-                status = check_rest(out);
-        if (status == DCI_OK)
-                status = check_layout(out);
-        return status == DCI_OK ? check_layers(out) : status;
+        DCI_TRY(dci_fields_check(fields, 1, out));
+        fill_in(out);
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), out));
+        *out_stages = (dci_kv_stages){.group = *dci_kv_groupings[out->group],
+                                      .summary = *summary_stages[out->summary],
+                                      .select = dci_kv_choices[out->select],
+                                      .schedule = dci_kv_schedules[out->schedule],
+                                      .tail = *tail_stages[out->tail]};
+        DCI_TRY(check_shape(out));
+        DCI_TRY(check_together(out, out_stages));
+        DCI_TRY(check_budget(out));
+        DCI_TRY(check_preselect(out, out_stages));
+        DCI_TRY(check_layout(out));
+        return check_layers(out);
 }

@@ -26,8 +26,6 @@ static void *scratch_of(const dci_kv *kv, size_t worker)
         return kv->forming.memory + (worker + 1) * kv->forming.area_bytes;
 }
 
-/* --- a prompt's -------------------------------------------------------------------------------------------------------- */
-
 static void rest_task(void *arg, size_t task, size_t worker)
 {
         const coding *c = arg;
@@ -50,8 +48,6 @@ dci_status dci_kv_set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residu
         dci_kv_unlock(kv);
         return status;
 }
-
-/* --- what is missing ------------------------------------------------------------------------------------------------------ */
 
 static void missing_task(void *arg, size_t task, size_t worker)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Numbers and facts that follow from the config and from lengths: what is stored per group and in which layers, how many candidates a
- * sequence of n tokens has, and when groups are due. Nothing here allocates or changes state.
+ * Numbers and facts that follow from the config and from lengths: what is stored per group and in which layers, how
+ * many candidates a sequence of n tokens has, and when groups are due. Nothing here allocates or changes state.
  */
 #ifndef DCI_KV_GEOMETRY_H
 #define DCI_KV_GEOMETRY_H
 
 #include "kv/stages/stages.h"
 
-/* --- what a config stores --- */
+/* --- what a config stores ----------------------------------------------------------------------------------------- */
 
 /* Whether groups are leaves of trees (tree/tree.h). */
 DCI_INLINE bool dci_kv_has_trees(const dci_kv *kv)
@@ -53,28 +53,29 @@ DCI_INLINE bool dci_kv_preselects(const dci_kv *kv)
         return kv->config.preselect > 1.0;
 }
 
-/* Whether query heads are combined by their softmax. A single one ranks by its scores: terms far below the greatest are zeros, and have
- * no order. */
+/* Whether query heads are combined by their softmax. A single one ranks by its scores: terms far below the greatest are
+ * zeros, and have no order. */
 DCI_INLINE bool dci_kv_combines_by_softmax(const dci_kv *kv)
 {
         return kv->config.combine == DCI_KV_COMBINE_SOFTMAX && kv->group > 1;
 }
 
-/* Whether a tail takes the terms exp(score - most) of candidates, or those of groups that a scan ranks by their means. */
+/* Whether a tail takes the terms exp(score - most) of candidates, or those of groups that a scan ranks by their means.
+ * */
 DCI_INLINE bool dci_kv_needs_terms(const dci_kv *kv)
 {
         return kv->stages->tail.scored || (dci_kv_sums_of_lists(kv) && kv->stages->select.ranks &&
                                            kv->stages->summary.kind == DCI_KV_SUMMARY_MEAN);
 }
 
-/* Whether another owner builds a prompt's groups later, rather than this one when the prompt ends. Learned transforms are fitted here all
- * the same, and codes are made with them. */
+/* Whether another owner builds a prompt's groups later, rather than this one when the prompt ends. Learned transforms
+ * are fitted here all the same, and codes are made with them. */
 DCI_INLINE bool dci_kv_builds_later(const dci_kv *kv)
 {
         return kv->elsewhere && kv->config.summary != DCI_KV_SUMMARY_LEARNED;
 }
 
-/* --- sizes --- */
+/* --- sizes -------------------------------------------------------------------------------------------------------- */
 
 /* Groups begin and end at multiples of so many candidates. */
 DCI_INLINE size_t dci_kv_unit(const dci_kv *kv)
@@ -108,7 +109,7 @@ DCI_INLINE size_t dci_kv_estimated(const dci_kv *kv, size_t n)
 /* Slots of a list in a plan. */
 size_t dci_kv_stride(const dci_kv *kv);
 
-/* --- layers and candidates --- */
+/* --- layers and candidates ---------------------------------------------------------------------------------------- */
 
 /* The layer whose lists this one uses: itself, or with ANCHOR the layer before it that searches. */
 size_t dci_kv_anchor_of(const dci_kv *kv, size_t layer);

@@ -10,7 +10,6 @@
 #include "kv/lookup.h"
 #include "kv/maintain.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 
 /* Where nothing came since it was built, no page is stale. */
 static void count_pages(const dci_kv_tree *tree, dci_kv_sequence_info *info)

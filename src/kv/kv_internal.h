@@ -3,13 +3,14 @@
 /*
  * What a dci_kv is made of.
  *
- * Rows are kept in a pool of blocks (pool.h). A block is page_tokens tokens of all kv heads, and has the same number in every layer, so a
- * sequence has one table of blocks for all its layers (state.h). Tokens after the sink are candidates, numbered from there on. What is
- * stored per group of candidates is kept in chunks (chunk.h), in clusters (clusters.h) or in a tree per head (tree/tree.h), which forks
- * share. The five choices of a config are tables of functions (stages/stages.h).
+ * Rows are kept in a pool of blocks (pool.h). A block is page_tokens tokens of all kv heads, and has the same number in
+ * every layer, so a sequence has one table of blocks for all its layers (state.h). Tokens after the sink are
+ * candidates, numbered from there on. What is stored per group of candidates is kept in chunks (chunk.h), in clusters
+ * (clusters.h) or in a tree per head (tree/tree.h), which forks share. The five choices of a config are tables of
+ * functions (stages/stages.h).
  *
- * cache.c creates and destroys. `lock` serialises calls; threads that work for a call, or on a prompt (worker.h), read tables of blocks
- * under map_lock.
+ * cache.c creates and destroys. `lock` serialises calls; threads that work for a call, or on a prompt (worker.h), read
+ * tables of blocks under map_lock.
  */
 #ifndef DCI_KV_KV_INTERNAL_H
 #define DCI_KV_KV_INTERNAL_H
@@ -78,7 +79,8 @@ struct dci_kv {
         size_t tree_tokens, tree_nodes; /* nodes among the first tree_tokens candidates: the last count */
         dci_kv_scratch plans, forming;
         bool listed; /* groups are clusters, not chunks */
-        /* Another owner (src/offload) builds groups and plans. Here they are built only when dci_kv_maintain is called. */
+        /* Another owner (src/offload) builds groups and plans. Here they are built only when dci_kv_maintain is called.
+         * */
         bool elsewhere;
         bool fits_only; /* elsewhere: transforms are fitted here, most of a prompt's learned codes are made there */
         size_t listing_tokens; /* tokens that `listing` suffices for */

@@ -5,7 +5,6 @@
 
 #include "kv/lookup.h"
 #include "kv/pool.h"
-#include "kv/worker.h"
 
 /* Where a sequence is, or would be, among the ascending ids. */
 size_t dci_kv_place_of(const dci_kv *kv, int64_t id)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* From the ids of a call to its sequences, and from tokens to their rows. */
+/* From the ids of a call to its sequences, under the lock (worker.h), and from tokens to their rows. */
 #ifndef DCI_KV_LOOKUP_H
 #define DCI_KV_LOOKUP_H
 
-#include "kv/state.h"
+#include "kv/worker.h"
 
 /* NULL with an error for an unknown one. */
 dci_kv_sequence *dci_kv_find(dci_kv *kv, int64_t sequence);

@@ -17,7 +17,6 @@
 #include "kv/stages/reorder.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 #include "sketch/fit.h"
 
 typedef struct due {
@@ -47,7 +46,7 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
 }
 
 /* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not built when it ended
- * (kv->elsewhere) comes first and alone, since frames are made from it. Clusters are made of cluster_every tokens at a time, so that they
+ * (kv->elsewhere) comes first and alone, since transforms are fitted to it. Clusters are made of cluster_every tokens at a time, so that they
  * are the same however often this is called; early, of those that there are if recent tokens would take more than half of the budget all
  * the same. Early ones are too few to be good clusters (of one token each, in the end), so they are clustered again together once
  * cluster_every tokens are there. */
@@ -200,7 +199,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
         return status;
 }
 
-/* --- refitted codes --------------------------------------------------------------------------------------------------- */
+/* --- refitted codes ----------------------------------------------------------------------------------------------- */
 
 double dci_kv_drift(const dci_kv_head *head)
 {
@@ -227,16 +226,16 @@ static void refit_task(void *arg, size_t task, size_t worker)
 }
 
 /* Gives the head an empty transform of the same kind, with the old one's moments of queries. */
-static dci_status renew_frame(dci_kv *kv, dci_kv_head *head)
+static dci_status renew_transform(dci_kv *kv, dci_kv_head *head)
 {
-        dci_kv_transform *frame, *old = head->keys;
+        dci_kv_transform *transform, *old = head->keys;
         const bool learned = old->n_queries > 0;
-        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &frame));
+        DCI_TRY(dci_kv_transform_alloc(kv, learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED, kv->dim_k, &transform));
         if (learned)
-                memcpy(dci_kv_transform_moments(frame, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
+                memcpy(dci_kv_transform_moments(transform, kv->dim_k), dci_kv_transform_moments(old, kv->dim_k),
                        dci_moments_kept_bytes(kv->dim_k));
-        frame->n_queries = old->n_queries;
-        head->keys = frame;
+        transform->n_queries = old->n_queries;
+        head->keys = transform;
         dci_kv_transform_release(kv, old);
         return DCI_OK;
 }
@@ -256,7 +255,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         for (; n < r.n_heads && status == DCI_OK; n++) {
                 spare[n] = layer->heads[r.heads[n]].keys;
                 atomic_fetch_add(&spare[n]->refs, 1);
-                status = renew_frame(kv, &layer->heads[r.heads[n]]);
+                status = renew_transform(kv, &layer->heads[r.heads[n]]);
                 if (status != DCI_OK) {
                         dci_kv_transform_release(kv, spare[n]);
                         break;
@@ -276,7 +275,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
-/* --- clusters for an owner that plans elsewhere ---------------------------------------------------------------------------- */
+/* --- clusters for an owner that plans elsewhere ------------------------------------------------------------------- */
 
 static bool some_due(const dci_kv *kv, const dci_kv_sequence *sequence, bool early)
 {
@@ -427,7 +426,7 @@ dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, si
         return status;
 }
 
-/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------------- */
+/* --- dci_kv_maintain ---------------------------------------------------------------------------------------------- */
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Builds groups that are due, and codes anew where keys have drifted: all memory first, then heads in parallel, then the result is
- * published. dci_kv_maintain does it between steps; dci_kv_reserve when recent tokens would use up half of the budget. For an owner that
- * plans elsewhere with clusters (kv->elsewhere), the calls below build what those two would.
+ * Builds groups that are due, and codes anew where keys have drifted: all memory first, then heads in parallel, then
+ * the result is published. dci_kv_maintain does it between steps; dci_kv_reserve when recent tokens would use up half
+ * of the budget. For an owner that plans elsewhere with clusters (kv->elsewhere), the calls below build what those two
+ * would.
  */
 #ifndef DCI_KV_MAINTAIN_H
 #define DCI_KV_MAINTAIN_H
@@ -23,15 +24,16 @@ bool dci_kv_may_build_next(const dci_kv *kv, const dci_kv_sequence *sequence);
 dci_status dci_kv_build_next(dci_kv *kv, int64_t sequence);
 dci_status dci_kv_build_prompt(dci_kv *kv, int64_t sequence);
 
-/* Clusters of a prompt in one layer that another owner has made, all heads: members as numbers of candidates, cluster by cluster, ascending
- * within one; where those of each begin; and the clusters' summaries. Clusters without members are left out. */
+/* Clusters of a prompt in one layer that another owner has made, all heads: members as numbers of candidates, cluster
+ * by cluster, ascending within one; where those of each begin; and the clusters' summaries. Clusters without members
+ * are left out. */
 typedef struct dci_kv_made_clusters {
         size_t layer, n_groups;
         const int32_t *members, *starts; /* [head][n], [head][n_groups + 1] */
         const unsigned char *rows;       /* [head][n_groups] */
 } dci_kv_made_clusters;
-/* Takes these in place of dci_kv_build_prompt: all layers or, without memory, none. Skips layers whose prompt's clusters are there, or
- * whose prompt has other than n candidates, and adds the number of the others to *io_given. */
+/* Takes these in place of dci_kv_build_prompt: all layers or, without memory, none. Skips layers whose prompt's
+ * clusters are there, or whose prompt has other than n candidates, and adds the number of the others to *io_given. */
 dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, size_t n_given,
                                       const dci_kv_made_clusters *given, uint64_t *io_given);
 

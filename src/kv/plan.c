@@ -13,9 +13,8 @@
 #include "kv/plan_scratch.h"
 #include "kv/queries.h"
 #include "kv/stages/schedule.h"
-#include "kv/worker.h"
 
-/* --- the plan's arrays -------------------------------------------------------------------------------------------------- */
+/* --- the plan's arrays -------------------------------------------------------------------------------------------- */
 
 dci_status dci_kv_plan_init(dci_kv_plan *plan, size_t struct_size)
 {
@@ -81,7 +80,7 @@ void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan)
         *plan = (dci_kv_plan){.struct_size = size};
 }
 
-/* --- making it ---------------------------------------------------------------------------------------------------------- */
+/* --- making it ---------------------------------------------------------------------------------------------------- */
 
 typedef struct planning {
         dci_kv *kv;
@@ -198,7 +197,7 @@ static void plan_task(void *arg, size_t task, size_t worker)
                 stages->tail.add(&ask, p->plan->tail_out + first * kv->dim_v, p->plan->tail_lse + first);
 }
 
-/* --- checks ------------------------------------------------------------------------------------------------------------- */
+/* --- checks ------------------------------------------------------------------------------------------------------- */
 
 static dci_status check(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                         const void *queries, size_t ld, const dci_kv_plan *plan)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Scratch of plans and of attention, which use it in turn: an area for each thread. It is allocated by dci_kv_reserve for the longest
- * sequence, grows by half when sequences get longer, and is freed with the dci_kv.
+ * Scratch of plans and of attention, which use it in turn: an area for each thread. It is allocated by dci_kv_reserve
+ * for the longest sequence, grows by half when sequences get longer, and is freed with the dci_kv.
  */
 #ifndef DCI_KV_PLAN_SCRATCH_H
 #define DCI_KV_PLAN_SCRATCH_H

@@ -27,16 +27,14 @@ dci_status dci_kv_pool_init(dci_kv *kv)
                         return dci_fail(DCI_ERR_LIMIT, "the layout has %zu blocks of %zu slots, but there can be %zu",
                                         kv->layout.n_blocks, slots_of_block, pool->max_blocks);
                 pool->max_blocks = kv->layout.n_blocks;
-                dci_status status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, pool->max_blocks,
-                                                sizeof *pool->refs);
-                if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
-                        status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, pool->max_blocks,
-                                             sizeof *pool->free_list);
-                if (status == DCI_OK && kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER)
-                        status = dci_kv_grow(kv, (void **)&pool->seen, &pool->seen_capacity, pool->max_blocks,
-                                             sizeof *pool->seen);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, pool->max_blocks,
+                                    sizeof *pool->refs));
+                if (kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
+                        DCI_TRY(dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, pool->max_blocks,
+                                            sizeof *pool->free_list));
+                if (kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER)
+                        DCI_TRY(dci_kv_grow(kv, (void **)&pool->seen, &pool->seen_capacity, pool->max_blocks,
+                                            sizeof *pool->seen));
                 if (pool->seen != NULL)
                         memset(pool->seen, 0, pool->max_blocks * sizeof *pool->seen);
                 memset(pool->refs, 0, pool->max_blocks * sizeof *pool->refs);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Blocks of rows, with counted references: forks share blocks and copy one before they write to it. Pieces of several blocks are allocated
- * together and stay until dci_kv_pool_destroy; released blocks return to a free list. With a layout, rows are in the caller's arrays, and
- * with DCI_KV_BLOCKS_BY_CALLER the caller also says which sequence has which block.
+ * Blocks of rows, with counted references: forks share blocks and copy one before they write to it. Pieces of several
+ * blocks are allocated together and stay until dci_kv_pool_destroy; released blocks return to a free list. With a
+ * layout, rows are in the caller's arrays, and with DCI_KV_BLOCKS_BY_CALLER the caller also says which sequence has
+ * which block.
  */
 #ifndef DCI_KV_POOL_H
 #define DCI_KV_POOL_H

@@ -1,46 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The table of systems: one row each. What a row's words mean: dci/kv.h and docs/presets.md. */
+/* The presets: one row each with everything that it sets. dci/kv.h and docs/presets.md explain the columns. */
 #include "core/internal.h"
 
 #include <string.h>
 
-#include "kv/stages/stages.h"
+#include "kv/presets.h"
 
 /* clang-format off */
+/*                          key_bits preselect verify */
+#define CODES               4,       1.0,      1.0
+#define CODES_GROUPS        4,       24.0,     1.0
+#define CODES_VERIFY        2,       1.0,      4.0
+/*                          tokens every segment            rounds by                   estimate_share */
+#define CLUSTERS            80,    320,  DCI_KV_MAX_TOKENS, 20,    DCI_KV_CLUSTER_RAW,     1.0
+#define CLUSTERS_LOUISKV    16,    320,  8192,              10,    DCI_KV_CLUSTER_RAW,     1.0
+#define CLUSTERS_RETROINFER 16,    1024, 8192,              10,    DCI_KV_CLUSTER_CENTRED, 0.232
 static const dci_kv_preset presets[] = {
-/*   preset                 name              group               summary                 choose                   schedule          tail                combine                  P  sink window */
-    {DCI_KV_FULL,          "full",           DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_NONE,    DCI_KV_SELECT_ALL,      DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_TOPK,          "topk",           DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_KEYS,    DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_STREAMING,     "streaming",      DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_NONE,    DCI_KV_SELECT_RECENT,   DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64},
-    {DCI_KV_SNAPKV,        "snapkv",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_KEYS,    DCI_KV_SELECT_OBSERVED, DCI_KV_ONCE,       DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_PAGEMEAN,      "pagemean",       DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_MEAN,    DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_QUEST,         "quest",          DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_MINMAX,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    16, 16, 64},
-    {DCI_KV_ARKVALE,       "arkvale",        DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    32, 16, 64},
-    {DCI_KV_LOWBIT,        "lowbit",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_NONE,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_SKETCH,        "sketch",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_SKETCH_SUMS,   "sketch+sums",    DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_ICECACHE,      "icecache",       DCI_KV_GROUP_TREE,  DCI_KV_SUMMARY_TREE,    DCI_KV_SELECT_TREE,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_EACH,    16, 32, 32},
-    {DCI_KV_CLUSTERKV,     "clusterkv",      DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_PRKV,          "prkv",           DCI_KV_GROUP_REORDERED, DCI_KV_SUMMARY_CUBOID, DCI_KV_SELECT_STATIC, DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP, DCI_KV_COMBINE_MEAN,   32, 16, 64},
-    {DCI_KV_LOUISKV,       "louiskv",        DCI_KV_GROUP_SEGMENT, DCI_KV_SUMMARY_MEAN,  DCI_KV_SELECT_SCAN,     DCI_KV_BOUNDARY,   DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_RETROINFER,    "retroinfer",     DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64},
-    {DCI_KV_FREEKV,        "freekv",         DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_SELECT_SCAN,     DCI_KV_AHEAD,      DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 32, 16, 64},
-    {DCI_KV_SKETCH_GROUPS, "sketch+groups",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-    {DCI_KV_SKETCH_VERIFY, "sketch+verify",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_LEARNED, DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64},
-};
-static const dci_kv_refining refinings[] = {
-/*   preset                bits preselect verify */
-    {DCI_KV_SKETCH,        4,   1.0,      1.0},
-    {DCI_KV_SKETCH_GROUPS, 4,   24.0,     1.0},
-    {DCI_KV_SKETCH_VERIFY, 2,   1.0,      4.0},
-};
-static const dci_kv_clustering clusterings[] = {
-/*   preset             tokens every segment            rounds by                      estimated */
-    {DCI_KV_CLUSTERKV,  80,    320,  DCI_KV_MAX_TOKENS, 20,    DCI_KV_CLUSTER_RAW,     1.0},
-    {DCI_KV_LOUISKV,    16,    320,  8192,              10,    DCI_KV_CLUSTER_RAW,     1.0},
-    {DCI_KV_RETROINFER, 16,   1024,  8192,              10,    DCI_KV_CLUSTER_CENTRED, 0.232},
+/*   preset                 name              group               summary                 select                  schedule          tail                combine                  P  sink window, codes, clusters */
+    {DCI_KV_FULL,          "full",           DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_NONE,    DCI_KV_SELECT_ALL,      DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_TOPK,          "topk",           DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_KEYS,    DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_STREAMING,     "streaming",      DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_NONE,    DCI_KV_SELECT_RECENT,   DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64, CODES, CLUSTERS},
+    {DCI_KV_SNAPKV,        "snapkv",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_KEYS,    DCI_KV_SELECT_OBSERVED, DCI_KV_ONCE,       DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_PAGEMEAN,      "pagemean",       DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_MEAN,    DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_QUEST,         "quest",          DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_MINMAX,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_ARKVALE,       "arkvale",        DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    32, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_LOWBIT,        "lowbit",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_NONE,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_SKETCH,        "sketch",         DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_SKETCH_SUMS,   "sketch+sums",    DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_SKETCH_LOWBIT, "sketch+lowbit",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_ICECACHE,      "icecache",       DCI_KV_GROUP_TREE,  DCI_KV_SUMMARY_TREE,    DCI_KV_SELECT_TREE,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_EACH,    16, 32, 32, CODES, CLUSTERS},
+    {DCI_KV_CLUSTERKV,     "clusterkv",      DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_PRKV,          "prkv",           DCI_KV_GROUP_REORDERED, DCI_KV_SUMMARY_CUBOID, DCI_KV_SELECT_STATIC, DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP, DCI_KV_COMBINE_MEAN,   32, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_LOUISKV,       "louiskv",        DCI_KV_GROUP_SEGMENT, DCI_KV_SUMMARY_MEAN,  DCI_KV_SELECT_SCAN,     DCI_KV_BOUNDARY,   DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES, CLUSTERS_LOUISKV},
+    {DCI_KV_RETROINFER,    "retroinfer",     DCI_KV_GROUP_CLUSTER, DCI_KV_SUMMARY_MEAN,  DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_SUMS,   DCI_KV_COMBINE_SOFTMAX, 16,  4, 64, CODES, CLUSTERS_RETROINFER},
+    {DCI_KV_FREEKV,        "freekv",         DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_SELECT_SCAN,     DCI_KV_AHEAD,      DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 32, 16, 64, CODES, CLUSTERS},
+    {DCI_KV_SKETCH_GROUPS, "sketch+groups",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES_GROUPS, CLUSTERS},
+    {DCI_KV_SKETCH_VERIFY, "sketch+verify",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_LEARNED, DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES_VERIFY, CLUSTERS},
 };
 /* clang-format on */
 
@@ -52,22 +48,6 @@ const dci_kv_preset *dci_kv_preset_at(int32_t preset)
                 if (presets[i].preset == preset)
                         return &presets[i];
         return NULL;
-}
-
-const dci_kv_clustering *dci_kv_clustering_at(int32_t preset)
-{
-        for (size_t i = 1; i < sizeof clusterings / sizeof *clusterings; i++)
-                if (clusterings[i].preset == preset)
-                        return &clusterings[i];
-        return &clusterings[0];
-}
-
-const dci_kv_refining *dci_kv_refining_at(int32_t preset)
-{
-        for (size_t i = 1; i < sizeof refinings / sizeof *refinings; i++)
-                if (refinings[i].preset == preset)
-                        return &refinings[i];
-        return &refinings[0];
 }
 
 const char *dci_kv_preset_name(int32_t preset)

@@ -20,7 +20,7 @@
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
 
-/* --- the work ---------------------------------------------------------------------------------------------------- */
+/* --- the work ----------------------------------------------------------------------------------------------------- */
 
 static void run_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
@@ -69,7 +69,7 @@ static void restart(const dci_kv *kv, dci_kv_layer *layer)
 
 const dci_kv_prompt_work dci_kv_work_of_prompts = {run_unit, end_work, restart};
 
-/* --- dci_kv_end_prompt ------------------------------------------------------------------------------------------------------ */
+/* --- dci_kv_end_prompt -------------------------------------------------------------------------------------------- */
 
 static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequence *sequence, size_t n_positions,
                                const void *queries, size_t ld)

@@ -15,7 +15,6 @@
 #include "kv/stages/schedule.h"
 #include "kv/transform.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 
 static size_t layers_bytes(const dci_kv *kv)
 {
@@ -115,8 +114,6 @@ void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_token
         while (sequence->n_table > n)
                 dci_kv_pool_release(kv, sequence->table[--sequence->n_table]);
 }
-
-/* --- public ----------------------------------------------------------------------------------------------------------- */
 
 dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
 {
@@ -258,9 +255,9 @@ static dci_status fork_batches(dci_kv *kv, const dci_kv_layer *from, size_t n_gr
 }
 
 /* An empty transform is left by a maintenance that ran out of memory: it has no codes, and two heads would fill it in. */
-static dci_kv_transform *made(dci_kv_transform *frame)
+static dci_kv_transform *made(dci_kv_transform *transform)
 {
-        return frame != NULL && frame->coder.dim != 0 ? frame : NULL;
+        return transform != NULL && transform->coder.dim != 0 ? transform : NULL;
 }
 
 /* Shares a layer's summaries that are within n tokens. */

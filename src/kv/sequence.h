@@ -13,7 +13,8 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
 dci_status dci_kv_check_prompted(const dci_kv *kv, const dci_kv_sequence *sequence);
 /* Candidates with groups that are left when a sequence is truncated to n tokens. */
 size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
-/* How many of a head's fixed candidates are within n tokens; they go to out, which may be the head's own list or NULL. */
+/* How many of a head's fixed candidates are within n tokens; they go to out, which may be the head's own list or NULL.
+ * */
 size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out);
 /* Releases blocks beyond those of n tokens. */
 void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * State of a sequence: sequence.c allocates it, with all its layers and heads; step.c, prompt.c and maintain.c change it.
+ * State of a sequence: sequence.c allocates it, with all its layers and heads; step.c, prompt.c and maintain.c change
+ * it.
  *
  *      n            tokens appended; the first `sink` of them have no groups
  *      n_grouped    candidates that have groups: [0, n_grouped)

@@ -205,7 +205,7 @@ dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, c
         return status;
 }
 
-/* --- append ----------------------------------------------------------------------------------------------------------- */
+/* --- append ------------------------------------------------------------------------------------------------------- */
 
 #define TASK_TOKENS ((size_t)256)
 
@@ -426,7 +426,7 @@ dci_status dci_kv_append_later(dci_kv *kv, size_t layer, size_t n_sequences, con
         return status;
 }
 
-/* --- the end of a step ------------------------------------------------------------------------------------------------ */
+/* --- the end of a step -------------------------------------------------------------------------------------------- */
 
 static dci_status check_end(const dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found, bool whole)
 {

@@ -14,10 +14,9 @@
 #include "kv/stages/summary_codes.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 #include "sketch/fit.h"
 
-/* --- forming ---------------------------------------------------------------------------------------------------------- */
+/* --- forming ------------------------------------------------------------------------------------------------------ */
 
 /* The parts of an area of scratch. */
 typedef struct forming {
@@ -182,13 +181,13 @@ static void look_at_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, siz
 
 /* Moments of queries: those that the transform keeps, else those of the observed queries, which it keeps from now on. */
 static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const forming *f,
-                            dci_kv_transform *frame, dci_moments *moments)
+                            dci_kv_transform *transform, dci_moments *moments)
 {
         const size_t kept = dci_moments_kept_bytes(kv->dim_k);
         dci_moments_init(kv->context->kernels, kv->dim_k, f->query_moments, moments);
-        if (frame->n_queries > 0) {
-                memcpy(f->query_moments, dci_kv_transform_moments(frame, kv->dim_k), kept);
-                moments->n = frame->n_queries;
+        if (transform->n_queries > 0) {
+                memcpy(f->query_moments, dci_kv_transform_moments(transform, kv->dim_k), kept);
+                moments->n = transform->n_queries;
                 return;
         }
         const float *queries = layer->observed + head * layer->n_observed * kv->dim_k;
@@ -197,46 +196,46 @@ static void look_at_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t 
                 dci_moments_add(moments, queries + i * kv->dim_k, kv->dim_k, here);
         }
         dci_moments_finish(moments);
-        memcpy(dci_kv_transform_moments(frame, kv->dim_k), f->query_moments, kept);
-        frame->n_queries = moments->n;
+        memcpy(dci_kv_transform_moments(transform, kv->dim_k), f->query_moments, kept);
+        transform->n_queries = moments->n;
 }
 
-/* A random frame of keys about this centre. */
-static void begin_about(const dci_kv *kv, const float *centre, dci_kv_transform *frame)
+/* A random transform of keys about this centre. */
+static void begin_about(const dci_kv *kv, const float *centre, dci_kv_transform *transform)
 {
         dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_k, kv->config.key_bits, kv->config.seed, centre,
-                       dci_kv_transform_memory(frame), &frame->coder);
+                       dci_kv_transform_memory(transform), &transform->coder);
 }
 
-/* A random frame about the mean of the keys. */
+/* A random transform about the mean of the keys. */
 static void begin_random(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f,
-                         dci_kv_transform *frame)
+                         dci_kv_transform *transform)
 {
         mean_of(kv, layer, head, n, true, f, f->wide_keys);
-        begin_about(kv, f->wide_keys, frame);
+        begin_about(kv, f->wide_keys, transform);
 }
 
 /* Keys and queries that cannot be fitted get a random transform in the same memory. */
 static void begin_learned(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f,
-                          dci_kv_transform *frame)
+                          dci_kv_transform *transform)
 {
         dci_moments keys, queries;
-        look_at_queries(kv, layer, head, f, frame, &queries);
+        look_at_queries(kv, layer, head, f, transform, &queries);
         dci_moments_init(kv->context->kernels, kv->dim_k, f->moments, &keys);
         look_at_keys(kv, layer, head, n, f, &keys);
         dci_coder_init_learned(kv->context, kv->dim_k, kv->config.key_bits, dci_kv_codes_alone(kv),
-                               dci_kv_transform_memory(frame), &frame->coder);
+                               dci_kv_transform_memory(transform), &transform->coder);
         dci_may_fail(true);
-        const dci_status status = dci_fit(&keys, &queries, f->fit, &frame->coder);
+        const dci_status status = dci_fit(&keys, &queries, f->fit, &transform->coder);
         dci_may_fail(false);
         if (status != DCI_OK)
-                begin_random(kv, layer, head, n, f, frame);
+                begin_random(kv, layer, head, n, f, transform);
 }
 
-void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_transform *frame)
+void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_transform *transform)
 {
         dci_coder_init(kv->context, DCI_CODER_ROTATED, kv->dim_v, kv->config.value_bits, ~kv->config.seed, centre,
-                       dci_kv_transform_memory(frame), &frame->coder);
+                       dci_kv_transform_memory(transform), &transform->coder);
 }
 
 dci_status dci_kv_set_centres(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres)
@@ -255,7 +254,7 @@ dci_status dci_kv_set_centres(dci_kv *kv, dci_kv_layer *layer, const float *cent
         return status;
 }
 
-/* --- codes ------------------------------------------------------------------------------------------------------------ */
+/* --- codes -------------------------------------------------------------------------------------------------------- */
 
 static void begin_keys(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, forming *f)
 {
@@ -307,7 +306,7 @@ static void put_tile(const walk *w, dci_kv_head *h, bool summary, bool tail, uns
         }
 }
 
-/* Summaries, tails or both; a tail with a frame of values asks for no keys. */
+/* Summaries, tails or both; a tail with a transform of values asks for no keys. */
 static void form_some(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, bool summary, bool tail,
                       forming *f)
 {

@@ -10,7 +10,7 @@
 #include "kv/transform.h"
 #include "sketch/fit.h"
 
-static size_t frame_bytes(int32_t kind, size_t dim)
+static size_t transform_bytes(int32_t kind, size_t dim)
 {
         size_t n_bytes = dci_lines(sizeof(dci_kv_transform)) + dci_coder_bytes(kind, dim);
         if (kind == DCI_CODER_LEARNED)
@@ -20,43 +20,43 @@ static size_t frame_bytes(int32_t kind, size_t dim)
 
 dci_status dci_kv_transform_alloc(dci_kv *kv, int32_t kind, size_t dim, dci_kv_transform **out)
 {
-        dci_kv_transform *frame;
-        DCI_TRY(dci_kv_alloc(kv, frame_bytes(kind, dim), (void **)&frame));
-        memset(frame, 0, sizeof *frame);
-        atomic_init(&frame->refs, 1);
-        frame->n_bytes = frame_bytes(kind, dim);
-        frame->coder.kind = kind;
-        frame->distortion = -1.0;
-        *out = frame;
+        dci_kv_transform *transform;
+        DCI_TRY(dci_kv_alloc(kv, transform_bytes(kind, dim), (void **)&transform));
+        memset(transform, 0, sizeof *transform);
+        atomic_init(&transform->refs, 1);
+        transform->n_bytes = transform_bytes(kind, dim);
+        transform->coder.kind = kind;
+        transform->distortion = -1.0;
+        *out = transform;
         return DCI_OK;
 }
 
-void dci_kv_transform_empty(dci_kv_transform *frame, size_t dim)
+void dci_kv_transform_empty(dci_kv_transform *transform, size_t dim)
 {
-        if (frame == NULL)
+        if (transform == NULL)
                 return;
         /* The kind that was asked for, since a transform that cannot be learned is made a random one in the same memory. */
-        const bool learned = frame->n_bytes == frame_bytes(DCI_CODER_LEARNED, dim);
-        frame->coder.kind = learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED;
-        frame->coder.dim = 0;
-        frame->distortion = -1.0;
-        frame->n_queries = 0;
+        const bool learned = transform->n_bytes == transform_bytes(DCI_CODER_LEARNED, dim);
+        transform->coder.kind = learned ? DCI_CODER_LEARNED : DCI_CODER_ROTATED;
+        transform->coder.dim = 0;
+        transform->distortion = -1.0;
+        transform->n_queries = 0;
 }
 
-void *dci_kv_transform_memory(dci_kv_transform *frame)
+void *dci_kv_transform_memory(dci_kv_transform *transform)
 {
-        return (unsigned char *)frame + dci_lines(sizeof *frame);
+        return (unsigned char *)transform + dci_lines(sizeof *transform);
 }
 
-void *dci_kv_transform_moments(dci_kv_transform *frame, size_t dim)
+void *dci_kv_transform_moments(dci_kv_transform *transform, size_t dim)
 {
-        return (unsigned char *)dci_kv_transform_memory(frame) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
+        return (unsigned char *)dci_kv_transform_memory(transform) + dci_coder_bytes(DCI_CODER_LEARNED, dim);
 }
 
-void dci_kv_transform_release(dci_kv *kv, dci_kv_transform *frame)
+void dci_kv_transform_release(dci_kv *kv, dci_kv_transform *transform)
 {
-        if (frame != NULL && atomic_fetch_sub(&frame->refs, 1) == 1)
-                dci_kv_free(kv, frame, frame->n_bytes);
+        if (transform != NULL && atomic_fetch_sub(&transform->refs, 1) == 1)
+                dci_kv_free(kv, transform, transform->n_bytes);
 }
 
 dci_status dci_kv_alloc_transforms(dci_kv *kv, dci_kv_layer *layer, size_t head, bool learned)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Transforms of a head's keys or values, which its codes are made with. Allocated empty when a prompt ends, filled in from its rows
- * (summaries.h), shared by forks, and replaced by a new one when keys drift (maintain.h).
+ * Transforms of a head's keys or values, which its codes are made with. Allocated empty when a prompt ends, filled in
+ * from its rows (summaries.h), shared by forks, and replaced by a new one when keys drift (maintain.h).
  */
 #ifndef DCI_KV_TRANSFORM_H
 #define DCI_KV_TRANSFORM_H

@@ -22,9 +22,9 @@ void dci_gpu_kv_boundaries_gate(const dci_gpu_kv *kv, size_t layer, dci_gpu_gate
 {
         if (!dci_gpu_kv_reports_boundaries(kv))
                 return;
-        args->turned = dci_gpu_kv_mapped(kv, row_marks(kv, kv->layers[layer].index, kv->rows));
-        args->turned_step = DCI_GPU_KV_BOUNDARIES;
-        args->turned_mask = DCI_GPU_KV_BOUNDARIES - 1;
+        args->boundaries = dci_gpu_kv_mapped(kv, row_marks(kv, kv->layers[layer].index, kv->rows));
+        args->boundary_step = DCI_GPU_KV_BOUNDARIES;
+        args->boundary_mask = DCI_GPU_KV_BOUNDARIES - 1;
 }
 
 void dci_gpu_kv_boundaries_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/arena.h"
+#include "core/fields.h"
 #include "kv/config.h"
 #include "kv/stages/stages.h"
 #include "offload/clusters.h"
@@ -24,18 +25,29 @@
 #define LAYER_OF_PIECE ((size_t)8 << 20)
 #define MIN_PIECE ((size_t)64 << 20)
 
+static const char *const gathers[DCI_GPU_GATHERS] = {"MAPPED", "STAGED", "BATCHED", "COPIES", "DIRECT"},
+                         *const planners[] = {"DCI_GPU_PLAN_AUTO", "DCI_GPU_PLAN_HOST", "DCI_GPU_PLAN_DEVICE"};
+
+#define FIELD(field, ...) DCI_FIELD(dci_gpu_kv_config, field, __VA_ARGS__)
+static const dci_field fields[] = {
+        FIELD(max_sequences, 1, 1, DCI_GPU_KV_MAX_SEQUENCES),
+        FIELD(max_tokens, (size_t)1 << 17, 1, DCI_KV_MAX_TOKENS),
+        FIELD(ring_tokens, 0, 0, (size_t)1 << 24),
+        FIELD(hot_tokens, -1, 0, DCI_GPU_MAX_FRAMES),
+        FIELD(piece_bytes, 0, 0, (size_t)1 << 40),
+        FIELD(device_resident_bytes, 0, 0, (size_t)1 << 48),
+        FIELD(gather, DCI_GPU_GATHER_MAPPED, DCI_GPU_GATHER_MAPPED, DCI_GPU_GATHERS, .names = gathers),
+        FIELD(out_dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+        FIELD(reserved, 0, 0, 0),
+        FIELD(planner, DCI_GPU_PLAN_AUTO, DCI_GPU_PLAN_AUTO, DCI_GPU_PLAN_DEVICE, .names = planners),
+};
+
 dci_status dci_gpu_kv_config_init(dci_gpu_kv_config *config, size_t struct_size)
 {
         const dci_status status = dci_struct_init("dci_gpu_kv_config", config, struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
-        config->max_sequences = 1;
-        config->max_tokens = (size_t)1 << 17;
-        config->hot_tokens = DCI_KV_PRESET;
-        config->gather = DCI_GPU_GATHER_MAPPED;
-        config->planner = DCI_GPU_PLAN_AUTO;
-        config->out_dtype = DCI_F32;
-        return DCI_OK;
+        if (status == DCI_OK)
+                dci_fields_init(DCI_FIELDS(fields), config);
+        return status;
 }
 
 dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size)
@@ -44,13 +56,6 @@ dci_status dci_gpu_kv_info_init(dci_gpu_kv_info *info, size_t struct_size)
 }
 
 /* --- checks ------------------------------------------------------------------------------------------------------- */
-
-static dci_status check_range(const char *name, size_t value, size_t least, size_t most)
-{
-        if (value < least || value > most)
-                return dci_fail(DCI_ERR_INVALID, "%s is %zu, expected %zu to %zu", name, value, least, most);
-        return DCI_OK;
-}
 
 /* Checks the shapes that kernels are built for. */
 static dci_status check_shape(const dci_kv_config *c)
@@ -110,9 +115,6 @@ static size_t usual_piece(const dci_kv_config *c, const dci_gpu_kv_config *confi
 /* Checks the planner, and replaces AUTO by what is supported. */
 static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *config)
 {
-        if (config->planner < DCI_GPU_PLAN_AUTO || config->planner > DCI_GPU_PLAN_DEVICE)
-                return dci_fail(DCI_ERR_INVALID, "planner is %d, expected DCI_GPU_PLAN_AUTO, _HOST or _DEVICE",
-                                (int)config->planner);
         if (config->planner == DCI_GPU_PLAN_DEVICE)
                 return dci_gpu_kv_can_plan(shape, config);
         if (config->planner == DCI_GPU_PLAN_AUTO) {
@@ -126,46 +128,25 @@ static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *c
 
 static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_config *shape, dci_gpu_kv_config *out)
 {
-        dci_status status = DCI_OK;
-        if (config == NULL)
+        if (config == NULL) {
                 dci_gpu_kv_config_init(out, sizeof *out);
-        else
-                status = dci_check_struct_size("dci_gpu_kv_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
-        if (config != NULL)
+        } else {
+                DCI_TRY(dci_check_struct_size("dci_gpu_kv_config", config, config->struct_size, sizeof *config));
                 *out = *config;
+        }
         if (out->ring_tokens == 0)
                 out->ring_tokens = shape->budget;
         if (out->hot_tokens == DCI_KV_PRESET)
                 out->hot_tokens = 2 * shape->budget < DCI_GPU_MAX_FRAMES ? 2 * shape->budget : DCI_GPU_MAX_FRAMES;
-        const struct {
-                const char *name;
-                size_t value, least, most;
-        } sizes[] = {{"max_sequences", out->max_sequences, 1, DCI_GPU_KV_MAX_SEQUENCES},
-                     {"max_tokens", out->max_tokens, 1, DCI_KV_MAX_TOKENS},
-                     {"ring_tokens", out->ring_tokens, shape->budget, (size_t)1 << 24},
-                     {"hot_tokens", out->hot_tokens, 0, DCI_GPU_MAX_FRAMES},
-                     {"piece_bytes", out->piece_bytes, 0, (size_t)1 << 40},
-                     {"device_resident_bytes", out->device_resident_bytes, 0, (size_t)1 << 48}};
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == DCI_OK; i++)
-                status = check_range(sizes[i].name, sizes[i].value, sizes[i].least, sizes[i].most);
-        if (status != DCI_OK)
-                return status;
-        if (out->gather < 1 || out->gather > DCI_GPU_GATHERS)
-                return dci_fail(DCI_ERR_INVALID, "gather is %d, expected 1 to %d", (int)out->gather, DCI_GPU_GATHERS);
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), out));
+        if (out->ring_tokens < shape->budget)
+                return dci_fail(DCI_ERR_INVALID, "ring_tokens is %zu, expected %zu (the budget) to %zu",
+                                out->ring_tokens, shape->budget, (size_t)1 << 24);
         if (out->device_resident_bytes > 0 && out->gather != DCI_GPU_GATHER_MAPPED)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
-                                "device_resident_bytes is %zu and gather %d, but resident pages need MAPPED",
-                                out->device_resident_bytes, (int)out->gather);
-        if (dci_dtype_size((dci_dtype)out->out_dtype) == 0)
-                return dci_fail(DCI_ERR_INVALID, "out_dtype is %d, expected DCI_F32, DCI_F16 or DCI_BF16",
-                                (int)out->out_dtype);
-        if (out->reserved != 0)
-                return dci_fail(DCI_ERR_INVALID, "dci_gpu_kv_config.reserved is %d, expected 0", (int)out->reserved);
-        status = check_planner(shape, out);
-        if (status != DCI_OK)
-                return status;
+                                "device_resident_bytes is %zu, which needs gather MAPPED, but gather is %s",
+                                out->device_resident_bytes, gathers[out->gather - 1]);
+        DCI_TRY(check_planner(shape, out));
         out->ring_tokens = power_of_two(out->ring_tokens);
         if (out->piece_bytes == 0)
                 out->piece_bytes = usual_piece(shape, out);

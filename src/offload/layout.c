@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "gpu/args/frames.h"
+#include "gpu/args/transforms.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/fetch_baselines.h"

@@ -3,7 +3,7 @@
 /* Learned codes of prompts. */
 #include "core/internal.h"
 
-#include "gpu/args/frames_fill.h"
+#include "gpu/args/transforms_fill.h"
 #include "kv/stages/stages.h"
 #include "kv/stages/summary_codes.h"
 #include "offload/learned_codes.h"

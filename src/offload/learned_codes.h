@@ -16,7 +16,7 @@
 #include "offload/upload.h"
 
 typedef struct dci_gpu_kv_learned {
-        unsigned char *transforms; /* on the device: [sparse layer][row][head] (gpu/args/frames.h) */
+        unsigned char *transforms; /* on the device: [sparse layer][row][head] (gpu/args/transforms.h) */
         unsigned char *work; /* on the device: what a prompt is encoded with, as large as the planner's `upload` */
 } dci_gpu_kv_learned;
 

@@ -173,7 +173,7 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
                                   .rows = score->rows,
                                   .n_tokens = score->n_tokens,
                                   .n_grouped = score->n_grouped,
-                                  .decided = *cache,
+                                  .selection = *cache,
                                   .due = due};
         dci_gpu_kv_boundaries_gate(kv, layer, &args);
         return kv->ops->gate(kv->gpu, kv->step.stream, &args);
@@ -183,7 +183,7 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
 static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const dci_gpu_selection_cache *cache,
                        bool drops)
 {
-        const dci_gpu_take_kept_args args = {.n_sequences = select->n_sequences,
+        const dci_gpu_reuse_args args = {.n_sequences = select->n_sequences,
                                              .n_heads = select->n_heads,
                                              .group = select->group,
                                              .stride = select->stride,
@@ -192,7 +192,7 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const 
                                              .rows = select->rows,
                                              .n_tokens = select->n_tokens,
                                              .n_grouped = select->n_grouped,
-                                             .decided =
+                                             .selection =
                                                      cache != NULL ? *cache : (dci_gpu_selection_cache){.lists = NULL},
                                              .scores = drops ? select->scores : NULL,
                                              .positions = select->positions,
@@ -200,7 +200,7 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const 
                                              .sink_end = select->sink_end,
                                              .recent_begin = select->recent_begin,
                                              .after = select->after};
-        return kv->ops->take_kept(kv->gpu, kv->step.stream, &args);
+        return kv->ops->reuse(kv->gpu, kv->step.stream, &args);
 }
 
 /* Selects the lists that are due at that time; for a tail, all scores have been computed before. */
@@ -228,7 +228,7 @@ static dci_status select_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gp
 static dci_status select_now(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_select_args *select,
                              const dci_gpu_selection_cache *cache)
 {
-        select->kept = *cache;
+        select->selection = *cache;
         select->drop = 0;
         if (kv->shape.schedule != DCI_KV_ANCHOR) {
                 int32_t *due = kv->schedule->due + (select->counts - kv->planner.counts);

@@ -3,7 +3,7 @@
 /* Selection on the device. */
 #include "core/internal.h"
 
-#include "gpu/args/frames.h"
+#include "gpu/args/transforms.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
 #include "offload/pool.h"
@@ -67,11 +67,11 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->clustered) {
-                args.n_listed = kv->clusters->n_clusters + index * kv->n_lists;
+                args.n_clusters = kv->clusters->n_clusters + index * kv->n_lists;
                 args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
         }
         if (p->kind == DCI_GPU_LEARNED)
-                args.frames = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
+                args.transforms = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
@@ -113,7 +113,7 @@ static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const
 
 static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_select_args *out)
 {
-        out->n_listed = score->n_listed;
+        out->n_clusters = score->n_clusters;
         out->spans = score->summaries;
         out->spans.layer_at += kv->clusters->spans_offset;
         out->ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);

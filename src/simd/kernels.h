@@ -94,7 +94,7 @@ typedef struct dci_kernels {
          * multiply-add (scalar: product by product). Ranks candidates as a matrix product does; the row kernels decide. */
         void (*products)(const float *rows, size_t ld, size_t n_rows, const float *columns, size_t dim, float *out);
 
-        /* Of rows that lie one behind the other, by coordinate: most[j] and least[j] become the extremes of themselves and all rows; and out[j]
+        /* Of contiguous rows, by coordinate: most[j] and least[j] become the extremes of themselves and all rows; and out[j]
          * += |row[j] - centre[j]|, row by row. The same bits at every level, but for the sign of a zero that is least. No NaN. */
         void (*extend)(const float *rows, size_t n_rows, size_t dim, float *most, float *least);
         void (*add_distances)(const float *rows, size_t n_rows, size_t dim, const float *centre, float *out);
@@ -153,7 +153,7 @@ typedef struct dci_kernels {
 
 /*
  * AMX: products of bf16-rounded rows and queries, for ranking only. dim_padded is a multiple of 32.
- * Packed rows: groups of 16, in each group the tiles that the unit loads, one behind the other: [dim_padded / 32][16][32]; row r
+ * Packed rows: groups of 16, in each group the tiles that the unit loads, contiguous: [dim_padded / 32][16][32]; row r
  * is written from dci_amx_row on, DCI_AMX_STEP from each 32 coordinates to the next. Packed queries: groups of 16, in each group
  * pairs of coordinates interleaved as the unit wants them: [dim_padded / 2][16][2].
  */

@@ -86,7 +86,7 @@ DCI_INLINE V v_load_bf16(const uint16_t *p)
         return (V){widen_bf16_lanes(p), widen_bf16_lanes(p + 8)};
 }
 
-/* A copy with zeros behind it: masked loads of 16-bit lanes do not exist here. */
+/* A copy that is padded with zeros: masked loads of 16-bit lanes do not exist here. */
 #define DEFINE_TAIL(dtype, T)                                                                                          \
         DCI_INLINE V v_tail_##dtype(const T *p, size_t n)                                                              \
         {                                                                                                              \

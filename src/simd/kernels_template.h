@@ -40,7 +40,7 @@ DCI_INLINE V step_l2(V x, V y, V acc)
 #define LONG_DIM 256
 #define USUAL_DIMS (GROUP > 1 && !DCI_SANITIZED)
 
-/* Where rows are: pointers, or, when there are none, one behind the other. */
+/* Where rows are: pointers, or, when there are none, contiguous. */
 typedef struct row_set {
         const void *const *pointers;
         const unsigned char *base;
@@ -122,7 +122,7 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
                 return r;                                                                                                        \
         }                                                                                                                        \
                                                                                                                                  \
-        /* Long rows that lie one behind the other: a group takes rows from as many places, far apart, and all of them move on \
+        /* Long contiguous rows: a group takes rows from as many places, far apart, and all of them move on                    \
          * together. Memory delivers more through several streams than through one. */ \
         DCI_INLINE size_t name##_spread(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)                 \
         {                                                                                                                        \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A part of kernels_template.h: products of many rows with many, and what looks through tiles of them. Defined before: as there, and
+/* A part of kernels_template.h: products of many rows with many, and scans of tiles of them. Defined before: as there, and
  *
  *   PRODUCT_ROWS, PRODUCT_VECTORS    rows (a multiple of 3) and vectors of columns (1 or 2) whose sums fit in registers
  */

@@ -47,7 +47,7 @@ typedef struct proposal {
 } proposal;
 #define MAX_PROPOSALS 4096
 
-/* Where the parts of a worker's scratch lie. */
+/* Parts of a worker's scratch. */
 typedef struct parts {
         float *products;
         uint32_t *hit_rows, *hit_bits;
@@ -259,7 +259,7 @@ static void take_points(search *s)
                 s->at[i] = 0;
         }
         for (size_t i = s->n_points; i % BLOCK != 0; i++)
-                s->proposed[i] = s->slack[i] = 0.0f; /* looked at, never used */
+                s->proposed[i] = s->slack[i] = 0.0f; /* read, never used */
 }
 
 static void multiply(const search *s, size_t block, size_t first, size_t n_centres)

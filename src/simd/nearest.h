@@ -8,7 +8,7 @@
  * bound cannot exclude is decided by the canonical dot product, equal ones by lower centre. So the answer depends neither on how
  * points are grouped nor, from avx2 on, on the instruction set; and a point that one centre alone is left for needs no decision. Centre the data first: the bound is in proportion to lengths.
  *
- * So is what the products themselves tell: where centres lie closer together than 2^-12 of their lengths or so, it is rounding that
+ * So is the order that the products give: where centres are closer together than 2^-12 of their lengths or so, it is rounding that
  * decides among them. by_distance lets the canonical |point - centre|^2 decide instead, which has no such difference to take.
  */
 #ifndef DCI_SIMD_NEAREST_H
@@ -27,7 +27,7 @@ typedef struct dci_nearest {
         uint16_t *packed;    /* AMX: capacity x dim_padded, finite numbers everywhere */
         float longest, lost; /* of all centres that there have been: |centre|, and what rounding took away */
         float highest;       /* of all offsets that there have been: |offset| */
-        bool by_distance;    /* set behind init or prepare, with offsets of put alone: |point - centre|^2 decides */
+        bool by_distance;    /* set after init or prepare, with offsets of put alone: |point - centre|^2 decides */
 } dci_nearest;
 
 /* Points made ready once to be compared with centres often. Memory is the caller's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The k-th smallest of many values, by one pass over them: a sample tells between which bounds it lies. */
+/* The k-th smallest of many values, by one pass over them: a sample gives bounds of it. */
 #ifndef DCI_SIMD_SELECT_H
 #define DCI_SIMD_SELECT_H
 
@@ -10,7 +10,7 @@
 #define DCI_SELECT_SAMPLE 1024
 #define DCI_SELECT_FEW 4096
 
-/* Where a value lies among the others. */
+/* The rank of a value among the others. */
 typedef struct dci_rank {
         float value;
         size_t n_less, n_equal;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Codes in memory: where they lie, and what goes in and out. */
+/* Storage of encoded rows: layout, encode, decode. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -40,14 +40,14 @@ void dci_code_block_copy(const dci_frames *frames, const dci_code_block *from, s
         memcpy(to->frames, from->frames, n_blocks);
 }
 
-/* Codes are cleared as well: scans read whole units, and what lies in places without rows must be the same every time. */
-void dci_code_block_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_code_block *area)
+/* Codes are cleared as well: scans read whole units, and places without rows must hold the same every time. */
+void dci_code_block_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_code_block *codes)
 {
-        memset(area->blocks + first_block * frames->block_bytes, 0, n_blocks * frames->block_bytes);
-        memset(area->scales + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *area->scales);
-        memset(area->residuals + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *area->residuals);
-        memset(area->reach + first_block, 0, n_blocks * sizeof *area->reach);
-        memset(area->frames + first_block, DCI_NO_FRAME, n_blocks);
+        memset(codes->blocks + first_block * frames->block_bytes, 0, n_blocks * frames->block_bytes);
+        memset(codes->scales + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *codes->scales);
+        memset(codes->residuals + first_block * DCI_CODE_ROWS, 0, n_blocks * DCI_CODE_ROWS * sizeof *codes->residuals);
+        memset(codes->reach + first_block, 0, n_blocks * sizeof *codes->reach);
+        memset(codes->frames + first_block, DCI_NO_FRAME, n_blocks);
 }
 
 size_t dci_frames_scratch_bytes(const dci_frames *frames)
@@ -60,26 +60,26 @@ size_t dci_frames_encode_bytes(const dci_frames *frames, bool one)
         return dci_coder_encode_bytes(frames->dim, one);
 }
 
-void dci_code_block_encode_rows(const dci_frames *frames, dci_code_block *area, size_t block,
+void dci_code_block_encode_rows(const dci_frames *frames, dci_code_block *codes, size_t block,
                                 const float *const rows[DCI_CODE_ROWS], void *scratch)
 {
         dci_coded_row coded[DCI_CODE_ROWS];
-        dci_coder_encode(&frames->frame[area->frames[block]]->coder, rows, scratch,
-                         area->blocks + block * frames->block_bytes, coded);
+        dci_coder_encode(&frames->frame[codes->frames[block]]->coder, rows, scratch,
+                         codes->blocks + block * frames->block_bytes, coded);
         for (size_t r = 0; r < DCI_CODE_ROWS; r++) {
                 if (rows[r] == NULL)
                         continue;
-                area->scales[block * DCI_CODE_ROWS + r] = coded[r].scale;
-                area->residuals[block * DCI_CODE_ROWS + r] = coded[r].residual;
-                area->reach[block] = fmaxf(area->reach[block], coded[r].reach);
+                codes->scales[block * DCI_CODE_ROWS + r] = coded[r].scale;
+                codes->residuals[block * DCI_CODE_ROWS + r] = coded[r].residual;
+                codes->reach[block] = fmaxf(codes->reach[block], coded[r].reach);
         }
 }
 
-void dci_code_block_encode(const dci_frames *frames, dci_code_block *area, size_t at, const float *row, void *scratch)
+void dci_code_block_encode(const dci_frames *frames, dci_code_block *codes, size_t at, const float *row, void *scratch)
 {
         const float *rows[DCI_CODE_ROWS] = {NULL};
         rows[at % DCI_CODE_ROWS] = row;
-        dci_code_block_encode_rows(frames, area, at / DCI_CODE_ROWS, rows, scratch);
+        dci_code_block_encode_rows(frames, codes, at / DCI_CODE_ROWS, rows, scratch);
 }
 
 void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, size_t at, dci_code_block *to,
@@ -139,7 +139,7 @@ static size_t frame_of(const dci_unit *unit)
         return unit->area->frames[unit->unit / 2];
 }
 
-/* Units of one frame, one behind the other: estimates from their sums. */
+/* Consecutive units of one frame: estimates from their sums. */
 static void finish_run(const dci_frames *frames, const dci_coded *coded, size_t f, const float *scales, size_t n_units,
                        const int32_t *sums, float *out)
 {
@@ -159,21 +159,21 @@ static void sum_units(const dci_frames *frames, const dci_coded *coded, size_t f
                              DCI_SCAN_ROWS);
 }
 
-/* As many units as lie one behind the other in blocks of one frame; returns how many. */
+/* Estimates of as many units as are consecutive in blocks of one frame; returns how many. */
 static size_t estimate_run(const dci_frames *frames, const dci_coded *coded, const dci_unit *first, size_t n_units,
                            float *out)
 {
         const unsigned char *lines[DCI_SCAN_UNITS];
         int32_t sums[DCI_CODE_QUERIES * DCI_SCAN_ROWS];
-        const dci_code_block *area = first->area;
-        const size_t f = area->frames[first->unit / 2], begin = first->unit % 2;
-        const unsigned char *block = area->blocks + first->unit / 2 * frames->block_bytes;
-        const uint8_t *of_block = area->frames + first->unit / 2;
+        const dci_code_block *codes = first->area;
+        const size_t f = codes->frames[first->unit / 2], begin = first->unit % 2;
+        const unsigned char *block = codes->blocks + first->unit / 2 * frames->block_bytes;
+        const uint8_t *of_block = codes->frames + first->unit / 2;
         size_t n = 0;
         for (size_t u = begin; n < n_units && of_block[u / 2] == f; u++)
                 lines[n++] = dci_code_unit(block + u / 2 * frames->block_bytes, u % 2);
         sum_units(frames, coded, f, lines, n, sums);
-        finish_run(frames, coded, f, area->scales + first->unit * DCI_CODE_UNIT, n, sums, out);
+        finish_run(frames, coded, f, codes->scales + first->unit * DCI_CODE_UNIT, n, sums, out);
         return n;
 }
 
@@ -228,14 +228,14 @@ void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t qu
         /* Residuals of long rows are sums of many numbers, four of them side by side. */
         const float sums = 1.0f + fmaxf(0.0f, (float)frames->dim - 4096.0f) * 0x1p-26f;
         for (size_t u = 0; u < n_units; u++) {
-                const dci_code_block *area = units[u].area;
+                const dci_code_block *codes = units[u].area;
                 const size_t f = frame_of(&units[u]), block = units[u].unit / 2;
                 const dci_coded_query *q = dci_coded_at(coded, f, query);
                 const bool rotated = frames->frame[f]->coder.kind == DCI_CODER_ROTATED;
                 const float by_residual = (rotated ? share : 1.0f) * q->length * sums;
-                const float always = area->reach[block] * q->rounding + q->slack;
+                const float always = codes->reach[block] * q->rounding + q->slack;
                 for (size_t r = 0; r < DCI_CODE_UNIT; r++)
                         out[u * DCI_CODE_UNIT + r] =
-                                by_residual * area->residuals[units[u].unit * DCI_CODE_UNIT + r] + always;
+                                by_residual * codes->residuals[units[u].unit * DCI_CODE_UNIT + r] + always;
         }
 }

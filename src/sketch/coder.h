@@ -9,7 +9,7 @@
  *  - plain and rotated: y = R (x - mu), R one, or a random rotation. The unit of the levels is the root mean square of y, and a
  *    factor a = |y|^2 / (y . z) is kept with the levels z, so that for a random rotation E[a z . R q] = q . (x - mu) (RaBitQ; Gao and
  *    Long 2024, extended to more bits). At 1, 2 and 4 bits levels are even steps, which scans read without a table, and of a few step
- *    sizes each row takes the one that leaves least: as good as the best levels for the normal distribution, within 3 % of the error.
+ *    sizes each row takes the one with the least error: as good as the best levels for the normal distribution, within 3 % of the error.
  *  - learned (transform coding weighted by queries): with L L^T the second moment of queries and U the eigenvectors of the covariance
  *    of L^T (x - mu), y = U^T L^T (x - mu), coordinate by coordinate with its own standard deviation and its own bits; q . (x - mu) =
  *    (U^T L^-1 q) . y. This makes the error of q . x small, not that of x. The factor is that which brings z nearest to y; `alone`, see below, it
@@ -59,12 +59,12 @@ typedef struct dci_coder {
         dci_code_levels levels; /* else */
 } dci_coder;
 
-/* What codes need beside themselves. */
+/* What is stored of a row in addition to its code. */
 typedef struct dci_coded_row {
         float scale, residual, reach;
 } dci_coded_row;
 
-/* What a query becomes beside its bytes. */
+/* What is kept of a query in addition to its bytes. */
 typedef struct dci_coded_query {
         float half_step, fixed; /* half of what one unit of a byte is worth; query . centre */
         int32_t twice_bias;
@@ -100,7 +100,7 @@ bool dci_coder_is_sound(const dci_context *context, const dci_coder *coder, uint
 int dci_coder_width(const dci_coder *coder, size_t coord);
 float dci_coder_unit(int bits);
 
-/* What dci_code_even says of even steps beside its turn; returns its bits: those that are asked for, or 0 where levels are not even. */
+/* What dci_code_even has on even steps; returns its bits: those that are asked for, or 0 where levels are not even. */
 int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
 
 /* Rows to codes in their places of a block; NULL: no row, and that place stays as it is. What a row becomes does not depend on the

@@ -15,7 +15,7 @@
 
 #define MAX_STEPS 60 /* of one eigenvalue; three are usual */
 
-/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T lies in its place. p: n. */
+/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T is stored in its place. p: n. */
 static double reflect(const dci_kernels *kernels, size_t n, double *a, size_t k, double *p, double *out_beta)
 {
         const size_t m = n - k - 1;
@@ -38,23 +38,23 @@ static double reflect(const dci_kernels *kernels, size_t n, double *a, size_t k,
         return alpha;
 }
 
-/* diagonal and beside (beside[i] between i and i + 1), and as rows the transformation that led there. */
-static void tridiagonal(const dci_kernels *kernels, size_t n, double *a, double *diagonal, double *beside, double *rows)
+/* The diagonal and the off-diagonal (off[i] is between i and i + 1), and as rows the transformation that led there. */
+static void tridiagonal(const dci_kernels *kernels, size_t n, double *a, double *diagonal, double *off, double *rows)
 {
         double *p = rows; /* free until the end */
         for (size_t k = 0; k + 2 < n; k++) {
                 double beta;
-                beside[k] = reflect(kernels, n, a, k, p, &beta);
+                off[k] = reflect(kernels, n, a, k, p, &beta);
                 diagonal[k] = a[k * n + k];
                 a[k * n + k] = beta;
         }
         if (n >= 2) {
-                beside[n - 2] = a[(n - 2) * n + n - 1];
+                off[n - 2] = a[(n - 2) * n + n - 1];
                 diagonal[n - 2] = a[(n - 2) * n + n - 2];
         }
         diagonal[n - 1] = a[(n - 1) * n + n - 1];
-        beside[n - 1] = 0.0;
-        /* rows = H_last .. H_1 H_0, built from the right factor on: H_k leaves rows up to k alone. */
+        off[n - 1] = 0.0;
+        /* rows = H_last .. H_1 H_0, built from the right factor on: H_k does not change rows up to k. */
         memset(rows, 0, n * n * sizeof *rows);
         for (size_t i = 0; i < n; i++)
                 rows[i * n + i] = 1.0;
@@ -69,26 +69,26 @@ static void tridiagonal(const dci_kernels *kernels, size_t n, double *a, double 
         }
 }
 
-/* Without a library's care for numbers beside the least and the largest: what comes here is near the matrix in size, or nothing. */
+/* Without a library's care for the smallest and the largest numbers: what comes here is near the matrix in size, or nothing. */
 static double hypotenuse(double a, double b)
 {
         return sqrt(a * a + b * b);
 }
 
 /* One implicit QL step on [first, last]. */
-static void ql_step(const dci_kernels *kernels, size_t n, size_t first, size_t last, double *diagonal, double *beside,
+static void ql_step(const dci_kernels *kernels, size_t n, size_t first, size_t last, double *diagonal, double *off,
                     double *rows)
 {
-        double g = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]), r = hypotenuse(g, 1.0);
+        double g = (diagonal[first + 1] - diagonal[first]) / (2.0 * off[first]), r = hypotenuse(g, 1.0);
         double s = 1.0, c = 1.0, p = 0.0;
-        g = diagonal[last] - diagonal[first] + beside[first] / (g + copysign(r, g));
+        g = diagonal[last] - diagonal[first] + off[first] / (g + copysign(r, g));
         for (size_t i = last; i-- > first;) {
-                const double f = s * beside[i], b = c * beside[i];
+                const double f = s * off[i], b = c * off[i];
                 r = hypotenuse(f, g);
-                beside[i + 1] = r;
+                off[i + 1] = r;
                 if (r == 0.0) {
                         diagonal[i + 1] -= p;
-                        beside[last] = 0.0;
+                        off[last] = 0.0;
                         return;
                 }
                 s = f / r;
@@ -101,8 +101,8 @@ static void ql_step(const dci_kernels *kernels, size_t n, size_t first, size_t l
                 kernels->turn_doubles(rows + i * n, rows + (i + 1) * n, c, s, n);
         }
         diagonal[first] -= p;
-        beside[first] = g;
-        beside[last] = 0.0;
+        off[first] = g;
+        off[last] = 0.0;
 }
 
 /* Insertion sort by value; rows move with them. */
@@ -126,23 +126,23 @@ static void sort_descending(size_t n, double *values, double *rows, double *spar
 
 bool dci_eigen(const dci_kernels *kernels, size_t n, double *matrix, double *values, double *vectors, double *work)
 {
-        double *beside = work;
+        double *off = work;
         double most = 0.0;
-        tridiagonal(kernels, n, matrix, values, beside, vectors);
+        tridiagonal(kernels, n, matrix, values, off, vectors);
         for (size_t i = 0; i < n; i++)
-                most = fmax(most, fabs(values[i]) + fabs(beside[i]));
+                most = fmax(most, fabs(values[i]) + fabs(off[i]));
         for (size_t first = 0; first < n; first++) {
                 for (int step = 0;; step++) {
                         size_t last = first;
                         for (; last + 1 < n; last++) {
-                                if (!(fabs(beside[last]) > DBL_EPSILON * most))
+                                if (!(fabs(off[last]) > DBL_EPSILON * most))
                                         break;
                         }
                         if (last == first)
                                 break;
-                        if (step == MAX_STEPS || !isfinite(beside[first]))
+                        if (step == MAX_STEPS || !isfinite(off[first]))
                                 return false;
-                        ql_step(kernels, n, first, last, values, beside, vectors);
+                        ql_step(kernels, n, first, last, values, off, vectors);
                 }
         }
         sort_descending(n, values, vectors, work + n);

@@ -50,7 +50,7 @@ void dci_moments_init(const dci_kernels *kernels, size_t dim, void *memory, dci_
         at += dci_lines(dim * sizeof(float));
         out->tile = (float *)(void *)at;
         out->part = out->tile + DCI_MOMENT_ROWS * padded(dim);
-        /* With what lies between the parts: the kept bytes go to files. */
+        /* The padding between the parts, too: the kept bytes go to files. */
         memset(memory, 0, dci_moments_kept_bytes(dim));
 }
 
@@ -214,7 +214,7 @@ dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *sc
                 trace += l[j * n + j];
         if (!(trace > 0.0) || !isfinite(trace))
                 return dci_fail(DCI_ERR_NUMBER, "the queries' mean square is %g, expected more than 0 and finite",
-                                trace < 0.0 ? 0.0 : trace); /* what rounding leaves of squares that vanish */
+                                trace < 0.0 ? 0.0 : trace); /* what rounding makes of squares that vanish */
         /* How long queries are does not matter, so their mean square coordinate becomes 1. */
         for (size_t i = 0; i < n * n; i++)
                 l[i] *= (double)n / trace;

@@ -27,7 +27,7 @@ void dci_moments_add(dci_moments *moments, const float *rows, size_t ld, size_t 
 /* Fills in products above the diagonal: what is kept is the whole matrix. */
 void dci_moments_finish(dci_moments *moments);
 
-/* Rows of a sample that tell a covariance well enough. */
+/* Rows of a sample that give a covariance well enough. */
 #define DCI_FIT_ROWS ((size_t)8192)
 
 size_t dci_fit_scratch_bytes(size_t dim);

@@ -7,9 +7,9 @@
 
 #include "sketch/frames.h"
 
-/* A frame's centre is left when rows lie off it by more than this share of their variance: that much more distortion. */
+/* A frame ends when its rows' mean is off its centre by more than this share of their variance: that much more distortion. */
 #define DRIFT 0.1
-/* Rows that tell where rows lie. */
+/* Rows that give their mean well enough. */
 #define ENOUGH (DCI_PENDING + 1)
 
 static size_t padded(size_t n, size_t to)
@@ -144,7 +144,7 @@ dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout,
         return DCI_OK;
 }
 
-/* Whether the rows that are pending lie off the centre; mean: where they lie. */
+/* Whether the mean of the pending rows is off the centre; mean: that mean. */
 static bool far_off(const dci_frames *frames, const float *centre, float *mean)
 {
         double off = 0.0, far = 0.0;
@@ -246,7 +246,7 @@ dci_status dci_frames_follow(dci_frames *frames)
         if (first || off)
                 status = dci_frames_begin(frames, mean);
         dci_free(frames->context, mean, frames->dim, sizeof *mean);
-        /* A centre that rests on few rows is looked at again with them. */
+        /* A centre of few rows is decided again with them. */
         if (status == DCI_OK && frames->n_pending >= ENOUGH)
                 keep_pending(frames, 0);
         return status;

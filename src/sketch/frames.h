@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What sketches are made of: frames (how rows become codes), areas (where codes lie) and coded queries.
+ * What sketches are made of: frames (how rows become codes), code blocks (storage of codes) and coded queries.
  *
  * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame begins; codes
- * keep the frame they were made with, which every block of 32 rows names. So nothing is encoded anew, and a query is coded once for
+ * keep the frame they were made with, which every block of 32 rows names. So no row is encoded twice, and a query is coded once for
  * each transform and has one more number for each frame. The random rotation may have many centres, a learned transform has one.
  */
 #ifndef DCI_SKETCH_FRAMES_H
@@ -16,15 +16,15 @@
 
 #define DCI_MAX_FRAMES ((size_t)128)
 #define DCI_NO_FRAME 255         /* a block without rows */
-#define DCI_PENDING ((size_t)31) /* rows at most, between calls, that no decision about the centre has looked at */
+#define DCI_PENDING ((size_t)31) /* rows at most, between calls, that no decision about the centre has covered */
 
 typedef struct dci_frame {
         dci_coder coder;
         size_t transform; /* number of the first frame with this transform */
-        size_t n_bytes;   /* of the memory behind this struct */
+        size_t n_bytes;   /* of this struct and the memory that follows it */
 } dci_frame;
 
-/* Readers may look at frames below n while one writer adds more; they stay where they are until they are given back, without readers. */
+/* Readers may use frames below n while one writer adds more; frames do not move, and are freed without readers only. */
 typedef struct dci_frames {
         dci_context *context;
         const dci_code_reader *reader;
@@ -37,7 +37,7 @@ typedef struct dci_frames {
         size_t max_coords;  /* of any layout */
         atomic_size_t n;
         dci_frame *frame[DCI_MAX_FRAMES];
-        /* Writers only: rows that no decision about the centre has looked at yet. */
+        /* Writers only: rows that no decision about the centre has covered yet. */
         size_t n_pending;
         double *pending_sum, pending_square;
 } dci_frames;
@@ -62,7 +62,7 @@ size_t dci_frames_block_bytes(size_t dim, int32_t bits);
 void dci_frames_expect(dci_frames *frames, size_t n);
 /* Takes note of a row to come. */
 void dci_frames_note(dci_frames *frames, const float *row);
-/* Begins a frame if the last one's centre lies off the rows that were noted since this was last decided. After it there is a frame. */
+/* Begins a frame if the rows that were noted since the last decision are far from the last centre. There is a frame afterwards. */
 dci_status dci_frames_follow(dci_frames *frames);
 
 /* The last n rows are gone: as many of those pending have no say any more. */
@@ -88,7 +88,7 @@ DCI_INLINE size_t dci_frames_last(const dci_frames *frames)
         return atomic_load_explicit(&frames->n, memory_order_acquire) - 1;
 }
 
-/* --- areas ---------------------------------------------------------------------------------------------------------- */
+/* --- code blocks ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct dci_code_block {
         unsigned char *blocks; /* block_bytes apart, at a cache line */
@@ -97,22 +97,22 @@ typedef struct dci_code_block {
         uint8_t *frames; /* by block */
 } dci_code_block;
 
-/* Bytes of an area for n rows, and its parts in that memory (aligned to a cache line). */
+/* Bytes for the codes of n rows, and their parts in that memory (aligned to a cache line). */
 size_t dci_code_block_bytes(const dci_frames *frames, size_t n_rows);
 void dci_code_block_place(const dci_frames *frames, size_t n_rows, void *memory, dci_code_block *out);
 /* The blocks of the first n rows. */
 void dci_code_block_copy(const dci_frames *frames, const dci_code_block *from, size_t n_rows, dci_code_block *to);
 /* Blocks without rows. */
-void dci_code_block_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_code_block *area);
+void dci_code_block_clear(const dci_frames *frames, size_t first_block, size_t n_blocks, dci_code_block *codes);
 
 /* Bytes of scratch for queries and for decoding, and for encoding: one row, or any number. */
 size_t dci_frames_scratch_bytes(const dci_frames *frames);
 size_t dci_frames_encode_bytes(const dci_frames *frames, bool one);
 /* Encodes rows into their places of a block that has a frame; NULL: none, and what is there stays. */
-void dci_code_block_encode_rows(const dci_frames *frames, dci_code_block *area, size_t block,
+void dci_code_block_encode_rows(const dci_frames *frames, dci_code_block *codes, size_t block,
                                 const float *const rows[DCI_CODE_ROWS], void *scratch);
 /* One row. */
-void dci_code_block_encode(const dci_frames *frames, dci_code_block *area, size_t at, const float *row, void *scratch);
+void dci_code_block_encode(const dci_frames *frames, dci_code_block *codes, size_t at, const float *row, void *scratch);
 /* Copies codes between places whose blocks have the same frame. */
 void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, size_t at, dci_code_block *to,
                          size_t to_at);
@@ -123,7 +123,7 @@ void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, s
 typedef struct dci_coded {
         size_t n;
         size_t first, stride;          /* the first that is meant, and how many were coded */
-        int8_t *bytes[DCI_MAX_FRAMES]; /* by transform: stride x n_all; NULL elsewhere */
+        int8_t *bytes[DCI_MAX_FRAMES]; /* by transform: stride x n_all; NULL for frames that share a transform */
         dci_coded_query *queries;      /* [frame][query] */
 } dci_coded;
 

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/fields.h"
 #include "sketch/sketch_internal.h"
 
 /* Rows that share a decision about the centre, and rows of one task. */
@@ -13,13 +14,26 @@
 #define TASK_ROWS ((size_t)128)
 #define MAX_ROWS ((size_t)1 << 31)
 
+static const char *const transforms[] = {"DCI_SKETCH_NONE", "DCI_SKETCH_RANDOM"}, *const centres[] = {
+                                                                                          "DCI_CENTRE_NONE",
+                                                                                          "DCI_CENTRE_RUNNING",
+                                                                                          "DCI_CENTRE_GIVEN"};
+
+#define FIELD(field, ...) DCI_FIELD(dci_sketch_config, field, __VA_ARGS__)
+static const dci_field fields[] = {
+        FIELD(dim, 0, 1, DCI_SKETCH_MAX_DIM),
+        FIELD(dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+        FIELD(query_dtype, 0, DCI_F32, DCI_BF16, .names = dci_dtype_names, .means = "dtype"),
+        FIELD(bits, 4, 1, 8, .only = dci_bit_counts),
+        FIELD(transform, DCI_SKETCH_RANDOM, DCI_SKETCH_NONE, DCI_SKETCH_RANDOM, .names = transforms),
+        FIELD(centre, DCI_CENTRE_RUNNING, DCI_CENTRE_NONE, DCI_CENTRE_GIVEN, .names = centres),
+        FIELD(reserved, 0, 0, 0),
+};
+
 dci_status dci_sketch_config_init(dci_sketch_config *config, size_t struct_size)
 {
         DCI_TRY(dci_struct_init("dci_sketch_config", config, struct_size, sizeof *config));
-        config->dtype = DCI_F32;
-        config->bits = 4;
-        config->transform = DCI_SKETCH_RANDOM;
-        config->centre = DCI_CENTRE_RUNNING;
+        dci_fields_init(DCI_FIELDS(fields), config);
         return DCI_OK;
 }
 
@@ -31,22 +45,7 @@ dci_status dci_sketch_info_init(dci_sketch_info *info, size_t struct_size)
 static dci_status check_config(const dci_context *context, const dci_sketch_config *config)
 {
         DCI_TRY(dci_check_struct_size("dci_sketch_config", config, config->struct_size, sizeof *config));
-        if (config->dim < 1 || config->dim > DCI_SKETCH_MAX_DIM)
-                return dci_fail(DCI_ERR_INVALID, "dim is %zu, expected 1 to %zu", config->dim, DCI_SKETCH_MAX_DIM);
-        if (dci_dtype_size(config->dtype) == 0 ||
-            (config->query_dtype != 0 && dci_dtype_size(config->query_dtype) == 0))
-                return dci_fail(DCI_ERR_INVALID, "dtype is %d and query_dtype %d, expected DCI_F32, F16 or BF16",
-                                (int)config->dtype, (int)config->query_dtype);
-        if (config->bits < 1 || (config->bits > 4 && config->bits != 8))
-                return dci_fail(DCI_ERR_INVALID, "bits is %d, expected 1, 2, 3, 4 or 8", (int)config->bits);
-        if (config->transform != DCI_SKETCH_NONE && config->transform != DCI_SKETCH_RANDOM)
-                return dci_fail(DCI_ERR_INVALID, "transform is %d, expected DCI_SKETCH_NONE or DCI_SKETCH_RANDOM",
-                                (int)config->transform);
-        if (config->centre < DCI_CENTRE_NONE || config->centre > DCI_CENTRE_GIVEN)
-                return dci_fail(DCI_ERR_INVALID, "centre is %d, expected DCI_CENTRE_NONE, RUNNING or GIVEN",
-                                (int)config->centre);
-        if (config->reserved != 0)
-                return dci_fail(DCI_ERR_INVALID, "dci_sketch_config.reserved is %d, not 0", (int)config->reserved);
+        DCI_TRY(dci_fields_check(DCI_FIELDS(fields), config));
         if ((config->given_centre != NULL) != (config->centre == DCI_CENTRE_GIVEN))
                 return dci_fail(DCI_ERR_INVALID, "given_centre is %sNULL, but centre is %sDCI_CENTRE_GIVEN",
                                 config->given_centre == NULL ? "" : "not ",
@@ -230,7 +229,7 @@ static dci_status select_frames(appending *a)
         return DCI_OK;
 }
 
-/* What lies from row n on, forgotten: a block without rows has no frame, and no reach. */
+/* Forgets rows from n on: a block without rows has no frame, and no reach. */
 static void forget(dci_sketch *sketch, size_t n, size_t n_before)
 {
         const size_t first = (n + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;

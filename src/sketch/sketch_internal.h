@@ -15,13 +15,13 @@ struct dci_sketch {
         dci_dtype dtype, query_dtype;
         dci_frames frames;
         size_t n, capacity; /* rows; capacity: a multiple of DCI_CODE_ROWS */
-        void *memory;       /* of the area */
+        void *memory;       /* of the codes */
         dci_code_block area;
 };
 
 #define DCI_SKETCH_MAX_NORM2 (0x1.fffffep127f / 8)
 
-/* n rows of a matrix as floats: widened into `out`, or where they lie. */
+/* n rows of a matrix as floats: converted into `out`, or in place. */
 const float *dci_sketch_floats(const dci_sketch *sketch, dci_dtype dtype, const void *rows, size_t ld, size_t first,
                                size_t n, float *out, size_t *out_ld);
 /* Refuses NULL, a small ld, a product that overflows, and bad numbers. what: "row" or "query". */

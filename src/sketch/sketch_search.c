@@ -17,13 +17,13 @@
 _Static_assert(DCI_SKETCH_GROUP == DCI_CODE_QUERIES && DCI_SKETCH_MAX_CENTRES == DCI_MAX_FRAMES, "the header says so");
 _Static_assert(DCI_SCAN_ROWS <= DCI_TOPK_BLOCK, "a scan's rows enter the selection at once");
 
-typedef struct asking asking;
+typedef struct request request;
 /* Estimates (or bounds) of `count` rows from `first` on, for the group's queries: values[q * DCI_SCAN_ROWS + i]. */
-typedef void (*take_fn)(asking *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
+typedef void (*take_fn)(request *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
                         const float *values, unsigned char *own);
 
 /* One call, shared by its tasks. */
-struct asking {
+struct request {
         const dci_sketch *sketch;
         const void *queries;
         size_t n_queries, ld, first, n;
@@ -46,7 +46,7 @@ struct asking {
 };
 
 /* A part of a task: DCI_SCAN_ROWS rows, whole units. */
-static void read_rows(const asking *a, const dci_coded *coded, size_t first, size_t count, float *values)
+static void read_rows(const request *a, const dci_coded *coded, size_t first, size_t count, float *values)
 {
         dci_unit units[DCI_SCAN_UNITS];
         const size_t n_units = (count + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT;
@@ -61,9 +61,9 @@ static void read_rows(const asking *a, const dci_coded *coded, size_t first, siz
                                 values + q * DCI_SCAN_ROWS);
 }
 
-static void ask_task(void *arg, size_t task, size_t worker)
+static void request_task(void *arg, size_t task, size_t worker)
 {
-        asking *a = arg;
+        request *a = arg;
         const dci_sketch *sketch = a->sketch;
         const size_t query = task % a->n_groups * DCI_CODE_QUERIES, segment = task / a->n_groups;
         const size_t left = a->n_queries - query, n_queries = left < DCI_CODE_QUERIES ? left : DCI_CODE_QUERIES;
@@ -89,7 +89,7 @@ static void ask_task(void *arg, size_t task, size_t worker)
         a->take(a, task, query, n_queries, stop, 0, values, at);
 }
 
-static void take_values(asking *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
+static void take_values(request *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
                         const float *values, unsigned char *own)
 {
         (void)task;
@@ -99,7 +99,7 @@ static void take_values(asking *a, size_t task, size_t query, size_t n_queries, 
                        count * sizeof *values);
 }
 
-static void emit(const asking *a, size_t query, const uint64_t *keys, size_t n)
+static void emit(const request *a, size_t query, const uint64_t *keys, size_t n)
 {
         for (size_t i = 0; i < a->k; i++) {
                 a->out_rows[query * a->k + i] = i < n ? dci_topk_slot(keys[i]) : -1;
@@ -108,8 +108,8 @@ static void emit(const asking *a, size_t query, const uint64_t *keys, size_t n)
         }
 }
 
-/* The selections lie in the worker's own scratch, behind their structs. */
-static void take_best(asking *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
+/* The selections are in the worker's own scratch, after their structs. */
+static void take_best(request *a, size_t task, size_t query, size_t n_queries, size_t first, size_t count,
                       const float *values, unsigned char *own)
 {
         dci_topk *topk = (dci_topk *)(void *)own;
@@ -131,14 +131,14 @@ static void take_best(asking *a, size_t task, size_t query, size_t n_queries, si
 }
 
 /* Queries of a task, at most. */
-static size_t max_at_once(const asking *a)
+static size_t max_at_once(const request *a)
 {
         return a->n_queries < DCI_CODE_QUERIES ? a->n_queries : DCI_CODE_QUERIES;
 }
 
 static void search_task(void *arg, size_t task, size_t worker)
 {
-        asking *a = arg;
+        request *a = arg;
         const dci_kernels *kernels = a->sketch->context->kernels;
         unsigned char *own = a->scratch + worker * a->scratch_bytes +
                              dci_lines(DCI_CODE_QUERIES * a->sketch->dim * sizeof(float)) + a->coding_bytes +
@@ -148,11 +148,11 @@ static void search_task(void *arg, size_t task, size_t worker)
         for (size_t q = 0; q < max_at_once(a); q++)
                 dci_topk_init(&topk[q], kernels, (dci_slot_ids){NULL, NULL}, a->k_held, true,
                               own + q * dci_topk_bytes(a->k_held));
-        ask_task(arg, task, worker);
+        request_task(arg, task, worker);
 }
 
 /* Joins the best of all segments, query by query. */
-static void merge(const asking *a)
+static void merge(const request *a)
 {
         const size_t stride = a->n_segments * a->k_held;
         for (size_t q = 0; q < a->n_queries; q++) {
@@ -169,7 +169,7 @@ static void merge(const asking *a)
 }
 
 /* Groups of queries first, because they share what is read; segments of rows only while threads would idle. */
-static dci_status ask(asking *a, dci_task_fn task, size_t own_bytes)
+static dci_status answer(request *a, dci_task_fn task, size_t own_bytes)
 {
         const dci_sketch *sketch = a->sketch;
         a->n_frames = atomic_load(&sketch->frames.n);
@@ -207,7 +207,7 @@ static dci_status ask(asking *a, dci_task_fn task, size_t own_bytes)
         return status;
 }
 
-static dci_status check_range(const asking *a, const void *out)
+static dci_status check_range(const request *a, const void *out)
 {
         size_t n_out;
         if (a->first > a->sketch->n || a->n > a->sketch->n - a->first)
@@ -222,7 +222,7 @@ static dci_status check_range(const asking *a, const void *out)
         return dci_sketch_check_rows(a->sketch, a->sketch->query_dtype, a->queries, a->n_queries, a->ld, "query");
 }
 
-static dci_status ask_values(asking *a)
+static dci_status request_values(request *a)
 {
         if (a->sketch == NULL)
                 return dci_fail(DCI_ERR_INVALID, "sketch is NULL");
@@ -230,20 +230,20 @@ static dci_status ask_values(asking *a)
         if (status != DCI_OK || a->n == 0 || a->n_queries == 0)
                 return status;
         a->take = take_values;
-        return ask(a, ask_task, 0);
+        return answer(a, request_task, 0);
 }
 
 dci_status dci_sketch_score(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld, size_t first,
                             size_t n, float *out_scores, size_t out_ld)
 {
-        return ask_values(&(asking){.sketch = sketch,
-                                    .queries = queries,
-                                    .n_queries = n_queries,
-                                    .ld = ld,
-                                    .first = first,
-                                    .n = n,
-                                    .out = out_scores,
-                                    .out_ld = out_ld});
+        return request_values(&(request){.sketch = sketch,
+                                         .queries = queries,
+                                         .n_queries = n_queries,
+                                         .ld = ld,
+                                         .first = first,
+                                         .n = n,
+                                         .out = out_scores,
+                                         .out_ld = out_ld});
 }
 
 dci_status dci_sketch_bound(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld, size_t first,
@@ -251,16 +251,16 @@ dci_status dci_sketch_bound(const dci_sketch *sketch, size_t n_queries, const vo
 {
         if (!(probability > 0.0 && probability <= 1.0))
                 return dci_fail(DCI_ERR_INVALID, "probability is %g, expected more than 0 and at most 1", probability);
-        return ask_values(&(asking){.sketch = sketch,
-                                    .queries = queries,
-                                    .n_queries = n_queries,
-                                    .ld = ld,
-                                    .first = first,
-                                    .n = n,
-                                    .bounds = true,
-                                    .probability = probability,
-                                    .out = out_bounds,
-                                    .out_ld = out_ld});
+        return request_values(&(request){.sketch = sketch,
+                                         .queries = queries,
+                                         .n_queries = n_queries,
+                                         .ld = ld,
+                                         .first = first,
+                                         .n = n,
+                                         .bounds = true,
+                                         .probability = probability,
+                                         .out = out_bounds,
+                                         .out_ld = out_ld});
 }
 
 dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const void *queries, size_t ld, size_t k,
@@ -278,21 +278,21 @@ dci_status dci_sketch_search(const dci_sketch *sketch, size_t n_queries, const v
         const dci_status status = dci_sketch_check_rows(sketch, sketch->query_dtype, queries, n_queries, ld, "query");
         if (status != DCI_OK || n_queries == 0)
                 return status;
-        asking a = {.sketch = sketch,
-                    .queries = queries,
-                    .n_queries = n_queries,
-                    .ld = ld,
-                    .n = sketch->n,
-                    .k = k,
-                    .k_held = k < sketch->n ? k : sketch->n,
-                    .take = take_best,
-                    .out_rows = out_rows,
-                    .out_scores = out_scores};
+        request a = {.sketch = sketch,
+                     .queries = queries,
+                     .n_queries = n_queries,
+                     .ld = ld,
+                     .n = sketch->n,
+                     .k = k,
+                     .k_held = k < sketch->n ? k : sketch->n,
+                     .take = take_best,
+                     .out_rows = out_rows,
+                     .out_scores = out_scores};
         if (sketch->n == 0) {
                 for (size_t q = 0; q < n_queries; q++)
                         emit(&a, q, NULL, 0);
                 return DCI_OK;
         }
-        return ask(&a, search_task,
-                   dci_lines(DCI_CODE_QUERIES * sizeof(dci_topk)) + max_at_once(&a) * dci_topk_bytes(a.k_held));
+        return answer(&a, search_task,
+                      dci_lines(DCI_CODE_QUERIES * sizeof(dci_topk)) + max_at_once(&a) * dci_topk_bytes(a.k_held));
 }

@@ -23,7 +23,7 @@
 #define TRANSFORM_BLOCK 256
 #define TRANSFORM_SUMS 8
 
-/* Elements of one task of the parallel region, or so: large enough that taking a task costs nothing beside it. */
+/* Elements of one task of the parallel region, or so: large enough that the cost of taking a task does not matter. */
 #define TRANSFORM_TASK ((size_t)1 << 15)
 
 /* Rows as the caller passed them, and what messages call them. */

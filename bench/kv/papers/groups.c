@@ -3,46 +3,20 @@
 #include "bench/kv/papers/papers.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-dci_status papers_groups_open(dci_context *context, size_t dim, size_t max_groups, size_t max_tokens,
-                              papers_groups *out)
+dci_status papers_groups_open(papers_run *run, size_t dim, size_t max_groups, size_t max_tokens, papers_groups *out)
 {
-        memset(out, 0, sizeof *out);
-        out->context = context;
-        out->dim = dim;
-        out->max_groups = max_groups;
-        out->max_tokens = max_tokens;
-        out->offsets = dci_calloc(context, max_groups + 1, sizeof *out->offsets);
-        out->tokens = dci_alloc(context, max_tokens, sizeof *out->tokens);
-        out->low = dci_alloc(context, max_groups, dim * sizeof *out->low);
-        out->high = dci_alloc(context, max_groups, dim * sizeof *out->high);
-        out->mean = dci_alloc(context, max_groups, dim * sizeof *out->mean);
-        out->radius = dci_alloc(context, max_groups, dim * sizeof *out->radius);
-        out->scores = dci_alloc(context, max_groups, sizeof *out->scores);
-        out->order = dci_alloc(context, max_groups, 2 * sizeof *out->order);
-        return out->offsets != NULL && out->tokens != NULL && out->low != NULL && out->high != NULL &&
-                               out->mean != NULL && out->radius != NULL && out->scores != NULL && out->order != NULL
-                       ? DCI_OK
-                       : DCI_ERR_MEMORY;
-}
-
-void papers_groups_close(papers_groups *groups)
-{
-        dci_context *context = groups->context;
-        const size_t n = groups->max_groups, dim = groups->dim;
-        if (context == NULL)
-                return;
-        dci_free(context, groups->offsets, n + 1, sizeof *groups->offsets);
-        dci_free(context, groups->tokens, groups->max_tokens, sizeof *groups->tokens);
-        dci_free(context, groups->low, n, dim * sizeof *groups->low);
-        dci_free(context, groups->high, n, dim * sizeof *groups->high);
-        dci_free(context, groups->mean, n, dim * sizeof *groups->mean);
-        dci_free(context, groups->radius, n, dim * sizeof *groups->radius);
-        dci_free(context, groups->scores, n, sizeof *groups->scores);
-        dci_free(context, groups->order, n, 2 * sizeof *groups->order);
-        memset(groups, 0, sizeof *groups);
+        *out = (papers_groups){.dim = dim, .max_groups = max_groups};
+        out->offsets = papers_alloc(run, max_groups + 1, sizeof *out->offsets);
+        out->tokens = papers_alloc(run, max_tokens, sizeof *out->tokens);
+        out->low = papers_alloc(run, max_groups, dim * sizeof *out->low);
+        out->high = papers_alloc(run, max_groups, dim * sizeof *out->high);
+        out->mean = papers_alloc(run, max_groups, dim * sizeof *out->mean);
+        out->radius = papers_alloc(run, max_groups, dim * sizeof *out->radius);
+        out->scores = papers_alloc(run, max_groups, sizeof *out->scores);
+        out->order = papers_alloc(run, max_groups, 2 * sizeof *out->order);
+        return papers_memory(run);
 }
 
 /* --- forming them -------------------------------------------------------------------------------------------------------- */
@@ -72,19 +46,19 @@ void papers_groups_add(papers_groups *groups, const kvbench_trace *trace, const 
         }
 }
 
-dci_status papers_groups_pages(const kvbench_trace *trace, size_t first, size_t end, size_t page, papers_groups *out)
+dci_status papers_groups_pages(papers_run *run, size_t first, size_t end, size_t page, papers_groups *out)
 {
+        const kvbench_trace *trace = run->trace;
         const size_t n = end - first;
-        dci_status status =
-                papers_groups_open(trace->helper, trace->keys.dim, (n + page - 1) / page, n > 0 ? n : 1, out);
+        DCI_TRY(papers_groups_open(run, trace->keys.dim, (n + page - 1) / page, n > 0 ? n : 1, out));
         int32_t tokens[64];
-        for (size_t begin = first; status == DCI_OK && begin < end; begin += page) {
+        for (size_t begin = first; begin < end; begin += page) {
                 const size_t n_page = end - begin < page ? end - begin : page;
                 for (size_t i = 0; i < n_page; i++)
                         tokens[i] = (int32_t)(begin + i);
                 papers_groups_add(out, trace, tokens, n_page);
         }
-        return status;
+        return DCI_OK;
 }
 
 /* ClusterKV's: assigned by cosine, centroids are means of the keys as they are; the other two have means by themselves. */
@@ -96,13 +70,9 @@ static dci_status cluster(const papers_run *run, dci_metric metric, size_t first
         dci_kmeans_input input;
         dci_kmeans_result result;
         bench_progress progress;
-        dci_status status = dci_kmeans_config_init(&config, sizeof config);
-        if (status == DCI_OK)
-                status = dci_kmeans_input_init(&input, sizeof input);
-        if (status == DCI_OK)
-                status = dci_kmeans_result_init(&result, sizeof result);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_kmeans_config_init(&config, sizeof config));
+        DCI_TRY(dci_kmeans_input_init(&input, sizeof input));
+        DCI_TRY(dci_kmeans_result_init(&result, sizeof result));
         config.dim = trace->keys.dim;
         config.n_clusters = n_clusters;
         config.metric = metric;
@@ -118,30 +88,26 @@ static dci_status cluster(const papers_run *run, dci_metric metric, size_t first
         result.ids = tokens;
         bench_progress_begin(&progress, "k-means");
         const dci_progress callback = bench_progress_callback(&progress);
-        status = dci_kmeans(run->helper, &config, &input, &callback, &result);
+        const dci_status status = dci_kmeans(run->helper, &config, &input, &callback, &result);
         bench_progress_end(&progress);
         return status;
 }
 
-dci_status papers_groups_clusters(const papers_run *run, dci_metric metric, size_t first, size_t end, size_t n_clusters,
+dci_status papers_groups_clusters(papers_run *run, dci_metric metric, size_t first, size_t end, size_t n_clusters,
                                   papers_groups *out)
 {
         const size_t n = end - first;
-        int32_t *offsets = dci_alloc(run->helper, n_clusters + 1, sizeof *offsets);
-        int32_t *tokens = dci_alloc(run->helper, n, sizeof *tokens);
-        dci_status status = offsets != NULL && tokens != NULL ? DCI_OK : DCI_ERR_MEMORY;
-        if (status == DCI_OK)
-                status = cluster(run, metric, first, n, n_clusters, offsets, tokens);
-        if (status == DCI_OK)
-                status = papers_groups_open(run->helper, run->trace->keys.dim, n_clusters, n, out);
-        for (size_t c = 0; status == DCI_OK && c < n_clusters; c++) {
+        int32_t *offsets = papers_alloc(run, n_clusters + 1, sizeof *offsets);
+        int32_t *tokens = papers_alloc(run, n, sizeof *tokens);
+        DCI_TRY(papers_memory(run));
+        DCI_TRY(cluster(run, metric, first, n, n_clusters, offsets, tokens));
+        DCI_TRY(papers_groups_open(run, run->trace->keys.dim, n_clusters, n, out));
+        for (size_t c = 0; c < n_clusters; c++) {
                 const size_t begin = (size_t)offsets[c] - first, size = (size_t)(offsets[c + 1] - offsets[c]);
                 if (size > 0)
                         papers_groups_add(out, run->trace, tokens + begin, size);
         }
-        dci_free(run->helper, offsets, n_clusters + 1, sizeof *offsets);
-        dci_free(run->helper, tokens, n, sizeof *tokens);
-        return status;
+        return DCI_OK;
 }
 
 /* --- choosing --------------------------------------------------------------------------------------------------------------- */

@@ -9,27 +9,24 @@ static const bench_choice page_sizes[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64
 
 /* --- help -------------------------------------------------------------------------------------------------------------- */
 
+/* clang-format off */
 static const char help_usage[] =
         "usage: dci-bench papers --trace FOLDER[,FOLDER..] [--figure LIST] [options]\n"
         "\n"
-        "What the papers on retrieval for attention report and captured attention can show, by the papers' "
-        "definitions.\n"
-        "Exact attention runs over all keys, in double precision, with queries of one kv head's group; a figure is a "
-        "table\n"
+        "What the papers on retrieval for attention report and captured attention can show, by the papers' definitions.\n"
+        "Exact attention runs over all keys, in double precision, with queries of one kv head's group; a figure is a table\n"
         "per trace. Presets are played as dci-bench kv plays them, and keep the first 16 tokens and the last 64.\n"
         "\n"
         "what is computed:\n"
         "  --trace LIST              folders with keys.npy, values.npy, queries.npy and meta.json, comma separated\n"
         "  --figure LIST             some of the figures below, comma separated (default: all)\n"
-        "  --budget LIST             B, tokens per kv head, comma separated (default: each figure's own); those that "
-        "hold\n"
+        "  --budget LIST             B, tokens per kv head, comma separated (default: each figure's own); those that hold\n"
         "                            the whole prompt are left out\n"
         "  --preset LIST             all (default), or some of those of dci-bench kv\n"
         "  --key-bits, --value-bits, --learned  codes of presets that have them, as in dci-bench kv\n"
         "  --steps N                 decodes at most so many tokens (default all)\n"
         "  --every N                 token-recall, cluster-recall, fragmentation and page-hits look at every N-th\n"
-        "                            position only (default 24, and 240 where 1,000 tokens or more are decoded); the "
-        "others\n"
+        "                            position only (default 24, and 240 where 1,000 tokens or more are decoded); the others\n"
         "                            at all\n"
         "\n"
         "of single figures:\n"
@@ -37,8 +34,7 @@ static const char help_usage[] =
         "  --stride LIST             boundary: steps from one retrieval to the next (default 2,5,16,64)\n"
         "  --static-ratio LIST       static-ratio: S, 0 to 1 (default 0,0.25,0.5,0.75,1)\n"
         "  --period N                static-ratio: T, steps from one refresh to the next (default 128)\n"
-        "  --window N                static-ratio, online-s: queries observed, and last tokens kept; boundary: the "
-        "latter\n"
+        "  --window N                static-ratio, online-s: queries observed, and last tokens kept; boundary: the latter\n"
         "                            (default 64)\n"
         "  --page N                  static-ratio, online-s: P, tokens of a page: 1 to 64 (default 32)\n"
         "  --sink N                  static-ratio: first tokens kept (default 0)\n"
@@ -50,20 +46,19 @@ static const char help_usage[] =
         "  --seed N                  of clusters and rotations, 0 to 9223372036854775807 (default 0)\n"
         "  --threads N               of a preset's calls, 1 to 1024 (default 1)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
-        "  --json FILE               also write {machine, command, rows}; a row has its figure, its trace and the "
-        "columns\n"
+        "  --json FILE               also write {machine, command, rows}; a row has its figure, its trace and the columns\n"
         "  --help                    this text\n"
         "\n"
         "figures:\n";
 
-static const char help_end[] = "\n"
-                               "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad "
-                               "input, one sentence on stderr\n"
-                               "\n"
-                               "examples:\n"
-                               "  dci-bench papers --trace bench/data/smollm2-debref-layer06_head0 --figure "
-                               "jaccard,frequency --json papers.json\n"
-                               "  dci-bench papers --trace LAYER12,LAYER13,LAYER14 --figure frequency --tau 0.9\n";
+static const char help_end[] =
+        "\n"
+        "exit codes: 0 done; 1 failed: memory, a write, a self-check; 2 usage error or bad input, one sentence on stderr\n"
+        "\n"
+        "examples:\n"
+        "  dci-bench papers --trace bench/data/smollm2-debref-layer06_head0 --figure jaccard,frequency --json papers.json\n"
+        "  dci-bench papers --trace LAYER12,LAYER13,LAYER14 --figure frequency --tau 0.9\n";
+/* clang-format on */
 
 void papers_print_help(void)
 {

@@ -10,7 +10,7 @@ const papers_figure *const papers_figures[PAPERS_FIGURES] = {
         &papers_online_ratio, &papers_jaccard,        &papers_frequency,    &papers_boundary,
         &papers_cache_hits,   &papers_fragmentation,  &papers_page_hits,    &papers_resident};
 
-/* Positions between two that are looked at: of a decode of LONG tokens or more, and of others. */
+/* Distance of sampled positions: STEP, and LONG_STEP in a decode of LONG tokens or more. */
 enum { STEP = 24, LONG_STEP = 240, LONG = 1000, ROOM = 64, CELL_BYTES = 64 };
 
 /* --- what figures ask for ------------------------------------------------------------------------------------------------ */
@@ -25,11 +25,53 @@ bench_sizes papers_budgets(const papers_run *run, const bench_sizes *own)
         return out;
 }
 
+dci_status papers_each_budget(papers_run *run, const bench_sizes *own, papers_budget fn, void *arg)
+{
+        const bench_sizes budgets = papers_budgets(run, own);
+        papers_block *mark = run->blocks;
+        for (size_t i = 0; i < budgets.n; i++) {
+                DCI_TRY(fn(run, budgets.values[i], arg));
+                papers_release(run, mark);
+        }
+        return DCI_OK;
+}
+
 size_t papers_every(const papers_run *run)
 {
         if (run->options->kv.every > 0)
                 return run->options->kv.every;
         return run->trace->tokens - run->trace->prompt < LONG ? STEP : LONG_STEP;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------------------- */
+
+enum { HEAD_BYTES = 64 }; /* of a block, so that what follows is aligned */
+
+void *papers_alloc(papers_run *run, size_t n, size_t size)
+{
+        const size_t n_bytes = HEAD_BYTES + (n > 0 ? n : 1) * size;
+        unsigned char *memory = run->no_memory ? NULL : dci_calloc(run->helper, n_bytes, 1);
+        run->no_memory = memory == NULL;
+        if (memory == NULL)
+                return NULL;
+        papers_block *block = (papers_block *)(void *)memory;
+        *block = (papers_block){run->blocks, n_bytes};
+        run->blocks = block;
+        return memory + HEAD_BYTES;
+}
+
+dci_status papers_memory(const papers_run *run)
+{
+        return run->no_memory ? DCI_ERR_MEMORY : DCI_OK;
+}
+
+void papers_release(papers_run *run, papers_block *mark)
+{
+        while (run->blocks != mark) {
+                papers_block *block = run->blocks;
+                run->blocks = block->before;
+                dci_free(run->helper, block, block->n_bytes, 1);
+        }
 }
 
 /* --- rows ------------------------------------------------------------------------------------------------------------------- */
@@ -109,7 +151,7 @@ static void print_table(const papers_run *run, size_t first)
                                figure->columns[c].format == NULL ? -(int)widths[c] : (int)widths[c], cell);
                 }
         printf("\n\n");
-        /* Long runs have many tables, and somebody may be watching. */
+        /* Long runs have many tables: show each when it is done. */
         fflush(stdout);
 }
 
@@ -154,6 +196,7 @@ static dci_status run_figures(papers_run *run)
                         continue;
                 run->figure = papers_figures[i];
                 status = run->figure->run(run);
+                papers_release(run, NULL);
                 if (status == DCI_OK)
                         print_table(run, first);
                 else
@@ -166,11 +209,10 @@ static dci_status run_traces(papers_run *run, int argc, char **argv)
 {
         const kvbench_options *o = &run->options->kv;
         const bench_index_options like = {.isa = o->isa};
-        dci_status status = o->json != NULL ? bench_check_writable(o->json) : DCI_OK;
-        if (status == DCI_OK)
-                status = bench_context(&like, 0, &run->helper);
-        if (status == DCI_OK)
-                status = bench_context(&like, o->threads, &run->measured);
+        DCI_TRY(o->json != NULL ? bench_check_writable(o->json) : DCI_OK);
+        DCI_TRY(bench_context(&like, 0, &run->helper));
+        DCI_TRY(bench_context(&like, o->threads, &run->measured));
+        dci_status status = DCI_OK;
         for (size_t i = 0; status == DCI_OK && i < o->n_traces; i++) {
                 kvbench_trace trace;
                 status = kvbench_trace_open(run->helper, o, o->traces[i], &trace);

@@ -107,14 +107,14 @@ FIELDS: dict[str, dict[str, Check]] = {
         **_of(_positive, "budget"),
         **_of(_number_or_null, "key_bits value_bits share err err_tail bytes_step resident_bytes_token token_bytes"),
         **_of(_positive, "dim_k dim_v"),
-        **_of(_number_or_null, "append_us plan_us attend_us maintain_us step_us step_us_p99 form_ms"),
+        **_of(_number_or_null, "append_us plan_us attend_us maintain_us step_us step_us_p99 build_ms"),
         **_of(_flag, "learned"),
         **_of(_reason, "reason"),
     },
     "layers": {
         **_of(_text, "preset"),
         **_of(_positive, "budget layers heads tokens tokens_per_s tokens_per_s_full"),
-        **_of(_number, "key_bits value_bits form_ms append_us plan_us attend_us full_us resident_token_bytes"),
+        **_of(_number, "key_bits value_bits build_ms append_us plan_us attend_us full_us resident_token_bytes"),
         **_of(_number_or_null, "maintain_us"),
         **_of(_flag, "learned"),
     },
@@ -142,7 +142,7 @@ FIELDS: dict[str, dict[str, Check]] = {
 # What not every row of dci-bench has, and older reports do not have yet.
 ABSENT: dict[str, Row] = {
     "ann": {"sketch_bits": 0, "fitted": None, "rerank": None, "guarantee": None},
-    "kv": {"reason": None, "form_ms": None},
+    "kv": {"reason": None, "build_ms": None},
     "layers": {"maintain_us": None},
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a kernel is told that clusters a prompt's keys: k-means by cosine to the mean of the keys as they are (ClusterKV), of all heads of a layer
- * side by side. To the bit what src/cluster makes of the same rows and first centres, so that it does not matter who clusters: rounds, repair
- * of empty clusters and the last assignment are those of kmeans_run.c.
+ * Arguments of the kernel that clusters a prompt's keys: k-means by cosine to the mean of the keys as they are
+ * (ClusterKV), of all heads of a layer at once. The result has the bits that src/cluster gives for the same rows and
+ * first centres: rounds, repair of empty clusters and the last assignment are those of kmeans_run.c.
  *
- * Words: row, a key of a head, numbered 0, 1, ..; point, the row in unit length less `middle`, a guess of the points' mean; centre, a cluster's, in
- * the space of points. A row's label is the centre of the greatest point . centre - |centre|^2 / 2, equal ones by number, in the canonical order
- * of sums (simd/kernels.h).
+ * Words: row, a key of a head, numbered 0, 1, ..; point, the row in unit length less `middle`, a guess of the points'
+ * mean; centre, a cluster's, in the space of points. A row's label is the centre of the greatest point . centre -
+ * |centre|^2 / 2, equal ones by number, in the canonical order of sums (simd/kernels.h).
  *
- * Determinism: nothing depends on how work is divided. Matrix units only propose: of each row they leave the two centres that may be the best, or
- * the word that there are more, and their error's bound decides whether canonical sums are needed. Members of a cluster are added up in ascending
- * order; counters are whole numbers.
+ * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the two
+ * centres that may be the best, or that there are more, and their error's bound decides whether canonical sums are
+ * needed. Members of a cluster are added up in ascending order; counters are integers.
  */
 #ifndef DCI_GPU_ARGS_KMEANS_H
 #define DCI_GPU_ARGS_KMEANS_H
@@ -32,21 +32,24 @@ extern "C" {
 #define DCI_GPU_KMEANS_SUMMED 256   /* rows that are summed in binary32: KM_TASK_ROWS */
 #define DCI_GPU_KMEANS_MEANT 64     /* the same of `means`: DCI_KV_TILE */
 
-/* Of a head, while it is worked on and afterwards. */
+/* State of a head, during the call and after it. */
 enum {
-        DCI_GPU_KMEANS_BAD, /* 1: a row has NaN, infinity, no direction or a length beyond what is taken. Nothing else is there then */
+        /* 1: a row has NaN, infinity, no direction or a length beyond what is taken; no other result is written then */
+        DCI_GPU_KMEANS_BAD,
         DCI_GPU_KMEANS_DONE,
-        DCI_GPU_KMEANS_FRESH,    /* labels are new, and not placed yet */
+        DCI_GPU_KMEANS_FRESH,    /* labels are new, and rows are not sorted by them yet */
         DCI_GPU_KMEANS_REPAIRED, /* in the round before */
         DCI_GPU_KMEANS_MOVED,    /* rows whose label is not that of the round before */
-        DCI_GPU_KMEANS_ROUNDS,   /* that there have been; without the last assignments */
-        DCI_GPU_KMEANS_LONGEST,  /* bits of a float: the longest of all centres that there have been */
+        DCI_GPU_KMEANS_ROUNDS,   /* done so far, without the last assignments */
+        DCI_GPU_KMEANS_LONGEST,  /* bits of a float: the length of the longest centre so far */
         DCI_GPU_KMEANS_EXACT,    /* labels that canonical sums decided, in all rounds */
         DCI_GPU_KMEANS_STATES
 };
 
-/* Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <= _MOST_ROUNDS. All heads
- * of one layer in one call. */
+/*
+ * Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <=
+ * _MOST_ROUNDS. All heads of one layer in one call.
+ */
 typedef struct dci_gpu_kmeans_args {
         int32_t n_heads, dim, dtype, n_rows, n_clusters, n_rounds;
         int32_t isa; /* whose bits: DCI_ISA_SCALAR rounds products before they are added, all others do not */
@@ -58,14 +61,17 @@ typedef struct dci_gpu_kmeans_args {
         int32_t *order;  /* [head][n_rows]: rows by label, ascending within one */
         int32_t *starts; /* [head][n_clusters + 1]: where those of each begin */
         unsigned char *
-                means; /* [head][n_clusters][dim] of dtype: means of members, as dci_kv_mean_of_members; of an empty cluster nothing */
+                means; /* [head][n_clusters][dim] of dtype: as dci_kv_mean_of_members; not written for empty clusters */
         int32_t *states;     /* [head][DCI_GPU_KMEANS_STATES] */
         unsigned char *work; /* dci_gpu_kmeans_work of scratch, aligned to 256 bytes */
 } dci_gpu_kmeans_args;
 
-/* Where parts of the scratch lie: bytes from its begin, all heads one behind the other. [head][n_rows]: scales, 1 / |row|; labels; fits, squared
- * distances to the own centre, where clusters are empty. [head][tile][padded]: counts, members, then where they go. [head][padded]: sizes, the
- * sums of those; [dim] centres; packed, the same as f16 for matrix units; offsets, |centre|^2 / 2, huge where none is. [head][dim]: middles. */
+/*
+ * Offsets of the parts of the scratch in bytes, all heads of a part together. [head][n_rows]: scales, 1 / |row|;
+ * labels; fits, squared distances to the own centre, where clusters are empty. [head][tile][padded]: counts, members,
+ * then where they go. [head][padded]: sizes, the sums of those; [dim] centres; packed, the same as f16 for matrix
+ * units; offsets, |centre|^2 / 2, huge where there is no centre. [head][dim]: middles.
+ */
 typedef struct dci_gpu_kmeans_parts {
         uint64_t scales, labels, fits, counts, sizes, centres, packed, offsets, middles, n_bytes;
 } dci_gpu_kmeans_parts;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What kernels on a device are told. For each there is a reference on the CPU that takes the same struct (host/) and a CUDA kernel
- * (cuda/): the tests hold one against the other, and the host device (host/device.c) runs the references.
+ * Arguments of kernels. Each kernel has a reference on the CPU (host/) and a CUDA kernel (cuda/), which take the same
+ * struct: the tests compare the two, and the host device (host/device.c) runs the references.
  *
- * All pointers are addresses that the device can use: its own memory, or host memory that is locked and mapped. This header is read by C
- * and by CUDA C++.
+ * All pointers are addresses that the device can use: its own memory, or host memory that is locked and mapped. C and
+ * CUDA C++ read this header.
  *
- * Words, besides those of dci/kv.h
- *  - row (of a sequence): the number a sequence has on the device, 0 to max_sequences - 1.
- *  - lane: the rows of one layer, device row and kv head that lie on the device: [sink][ring][hot] slots. The first `sink` positions lie in
- *    sink; position p >= n - ring lies in slot sink + p % ring; what was fetched lies in hot.
- *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: its place in hot.
+ * Words that dci/kv.h does not define
+ *  - row (of a sequence): the number that a sequence has on the device, 0 to max_sequences - 1.
+ *  - lane: the rows of one layer, device row and kv head in device memory: [sink][ring][hot] slots. sink has the first
+ *    `sink` positions; slot sink + p % ring has position p >= n - ring; hot has fetched positions.
+ *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: the place of a unit in
+ *    hot.
  */
 #ifndef DCI_GPU_ARGS_ROWS_H
 #define DCI_GPU_ARGS_ROWS_H
@@ -25,37 +26,41 @@ extern "C" {
 /* Shapes that kernels are built for. */
 #define DCI_GPU_MAX_GROUP 16
 #define DCI_GPU_MAX_DIM 256
-#define DCI_GPU_AGES 1024       /* of frames: how long ago is told apart up to so many steps */
+#define DCI_GPU_AGES 1024       /* of frames: ages in steps are distinguished up to this one */
 #define DCI_GPU_MAX_FRAMES 8192 /* per lane */
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
-#define DCI_GPU_MAX_LISTS 65535 /* that a GPU gathers or chooses for at once */
+#define DCI_GPU_MAX_LISTS 65535 /* of one launch of gather or select on a GPU */
 
-/* All kernels of a device, by name; one that is called NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h, args/schedule.h, args/tail.h),
- * and what plans choose among (args/kmeans.h). */
+/*
+ * The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
+ * args/schedule.h, args/tail.h), and clusters (args/kmeans.h).
+ */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
-        DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(take_kept)   \
+        DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(reuse)   \
         DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums) DO(kmeans)
 /* clang-format on */
 
-/* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s lies at
+/* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s is at
  *
  *      pieces[b >> block_shift] + layer_at + (b & (2^block_shift - 1)) * block_bytes + h * head_bytes + s * key_bytes
  *
- * and its value value_at behind the head's first key: h * head_bytes + value_at + s * value_bytes. */
+ * and its value value_at bytes after the head's first key: h * head_bytes + value_at + s * value_bytes. */
 typedef struct dci_gpu_pool {
-        unsigned char *const *pieces; /* a table of fixed capacity, on the device; NULL: there is no such pool */
+        unsigned char *const *pieces; /* a table of fixed capacity, on the device; NULL: there is no pool */
         uint64_t layer_at, block_bytes;
         uint32_t head_bytes, value_at, key_bytes, value_bytes;
         int32_t block_shift, page_shift; /* 2^page_shift tokens in a block */
 } dci_gpu_pool;
 
-/* Pages of one layer that lie in device memory, too. The rows of block b lie at pages + places[b] * block_bytes, as in its pool; places[b] -1: it
- * is not there. */
+/*
+ * Copies in device memory of pages of one layer. The rows of block b are at pages + places[b] * block_bytes, laid out
+ * as in its pool; places[b] is -1 where there is no copy.
+ */
 typedef struct dci_gpu_resident {
-        unsigned char *pages; /* NULL: no page of the layer is there */
+        unsigned char *pages; /* NULL: the layer has no copies */
         const int32_t *places;
-        uint64_t *taken; /* gather: [row][head], units that came from there; added to */
+        uint64_t *taken; /* gather: [row][head], adds the units that came from copies */
 } dci_gpu_resident;
 
 /* The lanes of one layer: keys [row][head][slot][key_bytes], values likewise. */
@@ -84,9 +89,9 @@ typedef struct dci_gpu_tables {
 } dci_gpu_tables;
 
 /**
- * New tokens: rows of the caller go to the lanes (sink and ring, if there are lanes), to the pool on the device (if there is one), to resident
- * pages (where `device` is none and there is a pool in host memory, whose layout they have) and to the pool in host memory (if there is
- * one). Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
+ * Stores the caller's rows of new tokens in the lanes (sink and ring), in the pool on the device, in resident pages
+ * (where there is no pool on the device, but one in host memory, whose layout they have) and in the pool in host
+ * memory, as far as there are any. Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
  * A row with NaN or infinity sets bad[row] to 1 and is stored all the same.
  */
 typedef struct dci_gpu_append_args {
@@ -97,16 +102,18 @@ typedef struct dci_gpu_append_args {
         dci_gpu_lanes lanes;
         dci_gpu_pool device, host;
         dci_gpu_resident resident;
-        /* Of the call's tokens, those in whole blocks that `pack` takes to the host are not written there: block numbers (of the sequence)
-         * from host_skip[2 i] to host_skip[2 i + 1]; NULL: all are written. */
+        /*
+         * Blocks of sequence i that `pack` copies to the host and this kernel skips there: numbers host_skip[2 i] to
+         * host_skip[2 i + 1] - 1. NULL: none.
+         */
         const int32_t *host_skip;
         dci_gpu_tables tables;
         int32_t *bad; /* by row */
 } dci_gpu_append_args;
 
 /**
- * Whole blocks of one sequence's new tokens as they lie in the pool, one behind the other: [block][head][K: slot][V: slot], for a copy to
- * the host in few pieces. Block i holds tokens token + i * 2^page_shift .. of the call.
+ * Lays out whole blocks of one sequence's new tokens as the pool does, [block][head][K: slot][V: slot], so that few
+ * copies take them to the host. Block i holds tokens token + i * 2^page_shift .. of the call.
  */
 typedef struct dci_gpu_pack_args {
         const unsigned char *keys, *values;
@@ -117,36 +124,42 @@ typedef struct dci_gpu_pack_args {
         unsigned char *out;
 } dci_gpu_pack_args;
 
-/* Pages come to the device or leave it: for each of n pairs of a block and its place (-1: none), places[block] = place. No block twice. */
+/*
+ * Updates the table of resident pages: for each of n pairs of a block and its place (-1: none), places[block] = place.
+ * No block twice.
+ */
 typedef struct dci_gpu_reside_args {
         const int32_t *changes;
         int32_t *places;
         int32_t n, reserved;
 } dci_gpu_reside_args;
 
-/* What is to be fetched: position is the first of its unit, slot the lane's slot that this goes to. */
+/* A unit to fetch: its first position, and the first of its slots in the lane. */
 typedef struct dci_gpu_item {
         int32_t position, slot;
 } dci_gpu_item;
 
 /**
- * Residency: which tokens of a plan's lists are in their lanes' hot slots, and where the others go. For sequence i of the call and head h,
- * the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
+ * Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of the
+ * call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
  *
- * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this order:
+ * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this
+ * order:
  *   1. A unit of the list that a frame holds is a hit: its stamp becomes *now.
- *   2. The misses, ascending, take frames that had no hit, those longest unused first: by age = min(*now - stamp, DCI_GPU_AGES - 1), empty
- *      frames have the greatest age DCI_GPU_AGES, equal ones by number. tag and stamp are set, and an item is written.
- *   3. Where no frame is left, the token stays where it is.
- * out_slots: per list entry the slot in its lane, or ~position where it stays. Deterministic.
- * out_header: sink_end, recent_begin and n_tokens are copied there (3 x n_sequences), so that later kernels find them on the device.
+ *   2. The misses, ascending, take frames that had no hit, those longest unused first: by age = min(*now - stamp,
+ *      DCI_GPU_AGES - 1), empty frames have the greatest age DCI_GPU_AGES, equal ones by number. tag and stamp are set,
+ *      and an item is written.
+ *   3. Without a free frame, attention reads the token in the pool.
+ * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic.
+ * out_header: sink_end, recent_begin and n_tokens are copied there (3 x n_sequences), so that later kernels find them
+ * on the device.
  */
 typedef struct dci_gpu_resolve_args {
         int32_t n_sequences, n_heads, stride, unit_shift;
         const int32_t *rows;
         const int32_t *positions, *counts;
         const int32_t *sink_end, *recent_begin, *n_tokens;
-        int32_t n_frames;   /* hot >> unit_shift; 0: nothing is kept, all stay where they are */
+        int32_t n_frames;   /* hot >> unit_shift; 0: all are read in the pool */
         int32_t first_slot; /* of hot: sink + ring */
         int32_t *tags;      /* [row][head][n_frames] of the layer */
         uint32_t *stamps;
@@ -156,15 +169,17 @@ typedef struct dci_gpu_resolve_args {
         int32_t *out_header;
         dci_gpu_item *items; /* [n_sequences][n_heads][stride] */
         int32_t *n_items;    /* [n_sequences][n_heads] */
-        uint64_t *counters;  /* [row][head][3] of the layer: units asked for, missed, tokens that stayed; added to */
+        uint64_t *
+                counters; /* [row][head][3] of the layer, added to: units wanted, units missed, tokens read in the pool */
 } dci_gpu_resolve_args;
 
 /**
- * Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l is of sequence l / n_heads
- * and head l % n_heads; its items lie at items + l * item_stride (0: all lists have the same).
+ * Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
+ * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: all lists have the
+ * same).
  */
 typedef struct dci_gpu_gather_args {
-        int32_t n_sequences, n_heads, unit_shift, max_items; /* most_items: of a list, as the host knows it */
+        int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a list, as the host knows it */
         const int32_t *rows;
         const dci_gpu_item *items;
         uint64_t item_stride;
@@ -177,22 +192,23 @@ typedef struct dci_gpu_gather_args {
 } dci_gpu_gather_args;
 
 /**
- * Attention of one query position per sequence: softmax(scale q . K) V over
+ * Computes attention of one query position per sequence: softmax(scale q . K) V over
  *   sparse (slots given): positions [0, sink_end), the list, and [recent_begin, n_tokens);
  *   dense (slots NULL):   positions [0, n_tokens) of the pool,
- * merged with a tail. The rows of a position: of the list, the lane's slot, or ~position: the pool; below lanes.sink the lane's sink; from
- * n_tokens - ring on the lane's ring; others the pool.
+ * merged with a tail. The rows of a position: of the list, the lane's slot, or ~position: the pool; below lanes.sink
+ * the lane's sink; from n_tokens - ring on the lane's ring; others the pool.
  *
  * queries   [n_sequences][n_heads * group] rows of dim, query_ld elements apart, of query_dtype (f32, f16, bf16).
- * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_heads * group], natural log, may be NULL. No token and no tail: zeros
- *           and -infinity.
+ * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_heads * group], natural log, may be NULL. No
+ *           token and no tail: zeros and -infinity.
  * tail      tail_out [..][dim] f32 and tail_lse, or NULL.
- * early     another kernel was queued behind the one that wrote slots, counts, sink_end, recent_begin and n_tokens, and queries are older than
- *           those: they may be read while it still runs.
- * Queries and weights are used in two parts where the group is at most 8, so that f32 queries lose nothing that matters; with more they
- * are rounded to the rows' type.
- * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences * n_heads][n_splits][16]
- *           [dim + 2] floats, and `arrived` [n_sequences * n_heads], zeros before and after. n_splits 1 needs neither.
+ * early     another kernel was queued after the one that wrote slots, counts, sink_end, recent_begin and n_tokens, and
+ *           queries are older than those: all may be read while that other kernel still runs.
+ * Queries and weights are used in two parts where the group is at most 8, so that f32 queries lose nothing that
+ * matters; with more they are rounded to the rows' type.
+ * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences *
+ *           n_heads][n_splits][16] [dim + 2] floats, and `arrived` [n_sequences * n_heads], zeros before and after.
+ *           n_splits 1 needs neither.
  */
 typedef struct dci_gpu_attend_args {
         int32_t n_sequences, n_heads, group, dim;
@@ -216,7 +232,7 @@ typedef struct dci_gpu_attend_args {
         int32_t *arrived;
 } dci_gpu_attend_args;
 
-/* References: what the kernels must do, one row after the other. dci_gpu_ref_attend sums in double. */
+/* References: what the kernels must do, row by row. dci_gpu_ref_attend sums in double. */
 void dci_gpu_ref_append(const dci_gpu_append_args *args);
 void dci_gpu_ref_pack(const dci_gpu_pack_args *args);
 void dci_gpu_ref_reside(const dci_gpu_reside_args *args);

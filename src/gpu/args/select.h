@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What kernels are told that make plans on a device: scores of groups (score), the choice among them (choose), attention to the rest
- * (tail), and what scores are made from (form). As args/rows.h: for each there is a reference on the CPU of the same struct, and all pointers
- * are the device's.
+ * Arguments of the kernels that make plans on a device: scores of groups (score), selection (select), and the summaries
+ * that scores are made from (encode). Conventions are those of args/rows.h: each kernel has a reference on the CPU, and
+ * all pointers are the device's.
  *
- * Words, besides those of args/rows.h and dci/kv.h
- *  - candidate: a token behind the sink that has summaries, numbered from the end of the sink on.
- *  - group: what has one score: a candidate, 2^group_shift consecutive ones (a page), or a listed group, whose members are named.
- *  - list: what one sequence and kv head chooses; number sequence of the call * n_heads + head.
+ * Words that args/rows.h and dci/kv.h do not define
+ *  - candidate: a token after the sink that has summaries, numbered from the end of the sink on.
+ *  - group: what has one score: a candidate, 2^group_shift consecutive ones (a page), or a cluster, whose members are
+ *    listed.
+ *  - list: what one sequence and kv head selects; number sequence of the call * n_heads + head.
  *
- * Determinism: what a kernel writes does not depend on how its work is divided but for the last bits of sums of exponentials (`parts`).
+ * Determinism: results do not depend on how a kernel's work is divided, except for the last bits of sums of
+ * exponentials (`parts`).
  */
 #ifndef DCI_GPU_ARGS_SELECT_H
 #define DCI_GPU_ARGS_SELECT_H
@@ -23,16 +25,16 @@
 extern "C" {
 #endif
 
-#define DCI_GPU_CHUNK 512    /* candidates, or listed groups, of a chunk: DCI_KV_CHUNK */
-#define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `choose` can hold */
+#define DCI_GPU_CHUNK 512    /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
+#define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
-/* Summaries of one layer, in chunks as src/kv/summary_*.c fill them: a part for each head, head_bytes apart. Chunk number i of row r is
- * chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and lies at
- *
- *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
- *
- * aligned to 128 bytes, as is head_bytes. */
+/*
+ * Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
+ * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and
+ * is at * pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes * aligned to 128 bytes, as is
+ * head_bytes.
+ */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
@@ -41,13 +43,13 @@ typedef struct dci_gpu_chunks {
         int32_t piece_shift;
 } dci_gpu_chunks;
 
-/* What says how many candidates a sequence has, and how many tokens its lists may hold. */
+/* Sizes that determine a sequence's candidates and the room of its lists. */
 typedef struct dci_gpu_sizes {
-        int32_t sink, window, budget, unit; /* unit: candidates come and go by so many */
+        int32_t sink, window, budget, unit; /* unit: the number of candidates is a multiple of it */
 } dci_gpu_sizes;
 
 typedef struct dci_gpu_view {
-        int32_t sparse; /* 0: the sequence attends to all it has, and chooses nothing */
+        int32_t sparse; /* 0: the sequence attends to all its tokens, and selects nothing */
         int32_t n_candidates, room;
 } dci_gpu_view;
 
@@ -62,14 +64,14 @@ typedef struct dci_gpu_view {
                 (out).sparse = (n) > (sizes).budget && (out).n_candidates > (out).room;                                \
         } while (0)
 
-/* What plans of one layer leave to its next ones (args/schedule.h), of row 0; of row r they lie r times row_bytes further. */
+/* What plans of one layer store for its later ones (args/schedule.h), of row 0; row r is r * row_bytes further. */
 typedef struct dci_gpu_selection_cache {
-        int32_t *state;  /* DCI_GPU_DECIDED_* */
+        int32_t *state;  /* DCI_GPU_SELECTION_* */
         int32_t *counts; /* [head] */
         int32_t *lists;  /* [head][room]: candidates, best first */
-        float *queries;  /* [query head][dim], times the scale; NULL: they are not kept */
+        float *queries;  /* [query head][dim], times the scale; NULL: not stored */
         uint64_t row_bytes;
-        int32_t room, reserved; /* as long as any list can get */
+        int32_t room, reserved; /* of the longest list */
 } dci_gpu_selection_cache;
 
 /* Summaries. */
@@ -79,27 +81,31 @@ enum {
         DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
         DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
         DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS,
-        DCI_GPU_LEARNED /* as codes, of any width, each head's in a frame of its own (args/frames.h); args/learned.h says who makes them */
+        DCI_GPU_LEARNED /* codes of any width, by a transform of each head (args/transforms.h, args/learned.h) */
 };
 
 /**
- * Scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by position) is row g of the chunks.
- * Nothing is written for lists of sequences that are not sparse, or that are not due.
+ * Computes scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by
+ * position) is row g of the chunks. Nothing is written for lists of sequences that are not sparse, or that are not due.
  *
- * What was queued behind the last call of `form` and the last copy to chunks, tables, centres and frames may be under way still when a kernel
- * reads those: only queries, `due`, lanes and the pool are read when it has ended. With nothing queued behind that last call, `fresh` is set:
- * then nothing is read before it has ended.
+ * The kernel reads chunks, tables, centres and transforms while the kernel queued just before it may still run: that
+ * must be a later one than the last `encode` and the last copy to those. Only queries, `due`, lanes and the pool are
+ * read after it has ended. Set `fresh` where nothing was queued after that last call: then everything is read after it
+ * has ended.
  *
- * CODES: as src/kv/stages/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs` (sketch/rotate.h: 6 x part, part the
- * largest power of two that is not above dim), and rounded to bytes; score = (scales[i] * (half_step * (float)(2 sum - twice_bias))) +
- * fixed with no fused multiply-add, fixed = q . centre. But for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
- * LEARNED: blocks of 4 dim bits bytes; the query is turned by its head's frame. Coordinates are sums in binary32 in any order, so that a
- * byte which they leave next to a half may be one more or less than the CPU's.
- * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding times 2^-8.
+ * CODES: as src/kv/stages/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs`
+ * (sketch/rotate.h: 6 x part, part the largest power of two that is not above dim), and rounded to bytes; score =
+ * (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no fused multiply-add, fixed = q . centre. But
+ * for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
+ * LEARNED: blocks of 4 dim bits bytes; the query is transformed by its head's record. Coordinates are sums in binary32
+ * in any order, so that a byte next to a rounding boundary may be one more or less than the CPU's.
+ * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding
+ * times 2^-8.
  *
- * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part (-FLT_MAX and 0 where
- *        a part is empty); at n_parts, the same of tokens that are attended to anyway, [0, sink) and from sink + n_candidates on, by their
- *        exact keys from the lanes or, beyond the ring, from the pool; only if lanes.keys is given, else -FLT_MAX and 0.
+ * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
+ * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
+ * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, from the pool; only if lanes.keys is
+ * given, else -FLT_MAX and 0.
  */
 typedef struct dci_gpu_score_args {
         int32_t n_sequences, n_heads, group, dim;
@@ -107,78 +113,79 @@ typedef struct dci_gpu_score_args {
         int32_t dtype, query_dtype;
         int32_t group_shift;
         int32_t n_parts;    /* 1 to DCI_GPU_MAX_PARTS */
-        int32_t max_groups; /* of a list, at most: what scores have room for */
+        int32_t max_groups; /* of a list: room of scores */
         float scale;
         dci_gpu_sizes sizes;
         const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens; /* by sequence of the call */
-        const int32_t *n_grouped;       /* by sequence of the call: tokens behind the sink that have summaries */
-        const int32_t *n_listed;        /* NULL, or listed groups of [row][head] */
+        const int32_t *n_grouped;       /* by sequence of the call: tokens after the sink that have summaries */
+        const int32_t *n_clusters;      /* NULL, or clusters of [row][head] */
         dci_gpu_chunks summaries;
         const float *signs;
         const float *centres; /* [row][head][dim] */
         dci_gpu_lanes lanes;
         dci_gpu_pool pool;
         dci_gpu_tables tables;
-        float *scores; /* [list][most_groups][group] */
+        float *scores; /* [list][max_groups][group] */
         float *parts;
-        const int32_t *due; /* NULL, or by list: only those are due for which it says due_is */
+        const int32_t *due; /* NULL, or by list: a list is due where due[list] == due_is */
         int32_t due_is, fresh;
-        const unsigned char *frames; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
+        const unsigned char *transforms; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
 } dci_gpu_score_args;
 
 enum {
-        DCI_GPU_WEIGH_KEPT = 1,
-        /* softmax over all tokens, kept ones too */ DCI_GPU_WEIGH_GROUPS,
-        /* over groups */ DCI_GPU_WEIGH_EVEN /* the mean of scores */
+        DCI_GPU_WEIGH_KEPT = 1, /* softmax over groups and the tokens that every plan attends to */
+        DCI_GPU_WEIGH_GROUPS,   /* softmax over groups */
+        DCI_GPU_WEIGH_EVEN      /* the mean of scores */
 };
 
 /**
- * The choice: relevance of a group = sum over the query heads of exp(score - lse of the head), lse over groups and kept tokens or over
- * groups alone; or the mean of scores. The groups of greatest relevance (equal ones by number) until the room is full, the last one cut to
- * its first members; as choose_scan of src/kv/stages/select.c. Listed groups without a candidate (ids are ascending within a group, and may lie
- * beyond n_candidates) come last.
+ * Selects groups. The relevance of a group is the sum over the query heads of exp(score - lse of the head), lse over
+ * groups and the tokens that every plan attends to, or over groups alone; or the mean of scores. Takes the groups of
+ * greatest relevance (equal ones by number) until the room is full, the last one cut to its first members; as
+ * select_scan of src/kv/stages/select.c. Clusters without a candidate (ids ascend within a cluster, and may be beyond
+ * n_candidates) come last.
  *
- * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens, after (0, 0, n
- * where a sequence attends to all). ranked, n_ranked, if given: the groups in their order, [list][stride], those that are in the list.
- * lasts: [row][head] of the layer, out: the relevance of the last group chosen.
+ * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens,
+ * after (0, 0, n where a sequence attends to all). ranked, n_ranked, if given: the groups of the list, best first,
+ * [list][stride]. lasts: [row][head] of the layer, out: the relevance of the last selected group.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
- * kept, if it has lists: what is chosen goes there, best first, members of a group one after another, as far as its room goes whatever the
- * plan's is. Nothing else is written out then but ranked, n_ranked and lasts. Of lists that are not due (see the scores) nothing is
- * written.
- * none: nothing is chosen, whatever room there is, and scores are not looked at.
- * drop: scores of chosen candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
+ * selection, if it has lists: receives the selected candidates, best first, members of a group together, up to its own
+ * room, whatever the plan's is. Only ranked, n_ranked and lasts are written as well then. Nothing is written for lists
+ * that are not due (see the scores). none: selects nothing, whatever the room, and does not read scores.
+ * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  */
 typedef struct dci_gpu_select_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, max_groups, stride;
         int32_t drop, none, due_is, reserved;
         dci_gpu_sizes sizes;
-        const int32_t *rows, *n_tokens, *n_grouped, *n_listed;
+        const int32_t *rows, *n_tokens, *n_grouped, *n_clusters;
         const int32_t *due;
         float *scores;
         const float *parts;
-        dci_gpu_chunks spans; /* listed: by group, {first, number} of its members as two int32_t, at the head's part */
-        dci_gpu_chunks ids;   /* listed: by first + 0, 1, ..: candidates as int32_t, at the head's part */
+        dci_gpu_chunks spans; /* clusters: {first, number} of the members of each as two int32_t, in the head's part */
+        dci_gpu_chunks ids;   /* clusters: members by first + 0, 1, ..: candidates as int32_t, in the head's part */
         float *lasts;
         uint64_t *found;
         int32_t *n_found;
         int32_t *positions, *counts;
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
         int32_t *ranked, *n_ranked;
-        dci_gpu_selection_cache kept;
+        dci_gpu_selection_cache selection;
 } dci_gpu_select_args;
 
 /**
- * What scores are made from, for tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most 2
- * DCI_GPU_CHUNK of them, usually none; `from` is a multiple of a page and of 16. Their keys lie in the ring. All layers in one call: what
- * belongs to layer l begins l times its step further. CODES: codes and scales; others: rows. To the bit as dci_coder_encode (4, 2 and 1
- * bits, rotated) and src/kv/stages/summary_pages.c. Where the first candidate of a chunk is formed, the rest of what the chunk has for it becomes
- * zeros.
+ * Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most
+ * 2 DCI_GPU_CHUNK of them, usually none; `from` is a multiple of a page and of 16. Their keys are in the ring. One call
+ * covers all layers: the data of layer l begin l times their step further. CODES: codes and scales; others: rows. To
+ * the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and src/kv/stages/summary_pages.c. The first candidate of a
+ * chunk sets the rest of the summaries in that chunk to zero.
  *
- * value_bits, if not 0: of the same candidates also the values of a low-bit tail (args/tail.h), from lanes.values, 4, 2 or 1 bits, tail_at
- * bytes into each head's part, as src/kv/stages/tail_lowbit.c: 4 times [128 tokens][32 coordinates] codes across, then 512 scales as bf16.
+ * value_bits, if not 0: of the same candidates also the values of a low-bit tail (args/tail.h), from lanes.values, 4, 2
+ * or 1 bits, tail_at bytes into each head's part, as src/kv/stages/tail_lowbit.c: 4 times [128 tokens][32 coordinates]
+ * codes across, then 512 scales as bf16.
  */
 typedef struct dci_gpu_encode_args {
         int32_t n_layers, n_sequences, n_heads, dim;
@@ -196,12 +203,12 @@ typedef struct dci_gpu_encode_args {
 } dci_gpu_encode_args;
 
 /**
- * The same of a prompt's end, for one layer and row, from the caller's rows: the centre (the mean of the candidates' keys: binary32 sums of
- * 64 rows each, one after another, then binary64 sums of those, as mean_of in src/kv/summaries.c), written to centre, then all candidates. keys:
- * of token `sink`, key_token bytes from one to the next, key_head between heads, addresses that are multiples of 16. sums: [head]
- * [ceil(n / 64)][dim] floats of scratch, twice that with values; only CODES need it, and have a centre. Places of the last chunk behind
- * candidate n are zeros.
- * value_bits, if not 0: values likewise, with a centre and signs of their own; see dci_gpu_encode_args.
+ * The same at a prompt's end, for one layer and row, from the caller's rows: first the centre (the mean of the
+ * candidates' keys: binary32 sums of 64 rows each, in order, then binary64 sums of those, as mean_of in
+ * src/kv/summaries.c), then all candidates. keys: of token `sink`, key_token bytes from one to the next, key_head
+ * between heads, addresses that are multiples of 16. sums: [head][ceil(n / 64)][dim] floats of scratch, twice that with
+ * values; only CODES need it, and have a centre. The rest of the last chunk becomes zeros. value_bits, if not 0: values
+ * likewise, with a centre and signs of their own; see dci_gpu_encode_args.
  */
 typedef struct dci_gpu_encode_prompt_args {
         int32_t n_heads, dim, kind, bits;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The copy engine of a multiprocessor (compute capability 9.0): bytes to shared memory, and the barrier that counts them. Barriers and
- * shared memory are named by their addresses in it. */
+/*
+ * The copy engine of a multiprocessor (compute capability 9.0): bytes to shared memory, and the barrier that counts
+ * them. Barriers and shared memory are named by their addresses in it.
+ */
 #ifndef DCI_GPU_CUDA_BULK_CUH
 #define DCI_GPU_CUDA_BULK_CUH
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * CUDA devices, by the runtime's C interface. The runtime is linked statically and looks for the driver when it is first called: a machine
- * without one gets a status, not a loader's error.
+ * CUDA devices, by the runtime's C interface. The runtime is linked statically and looks for the driver when it is
+ * first called: a machine without one gets a status, not a loader's error.
  *
- * The current device is the calling thread's, and the caller's: each call makes its own current and puts the old one back.
+ * The current device is the calling thread's, and the caller's: each call makes its own current and puts the old one
+ * back.
  */
 #include "gpu/gpu_internal.h"
 
@@ -58,7 +59,7 @@ dci_status dci_gpu_cuda_status(int error, const char *format, ...)
         return dci_fail(status_of(code), "%s: %s (%s)", tried, cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
-/* --- the current device ------------------------------------------------------------------------------------------------ */
+/* --- the current device ------------------------------------------------------------------------------------------- */
 
 static dci_status enter(const dci_gpu *gpu, int *out_before)
 {
@@ -88,7 +89,7 @@ static void leave(const dci_gpu *gpu, int before)
                 return status_;                                                                                        \
         } while (0)
 
-/* Of what is given back: a failure cannot be told any more, and must not be found by the caller either. */
+/* For releases: a failure can no longer be reported, and must not surface in a later call of the caller. */
 #define ON_DEVICE_QUIETLY(gpu, call)                                                                                   \
         do {                                                                                                           \
                 int before_;                                                                                           \
@@ -101,7 +102,7 @@ static void leave(const dci_gpu *gpu, int before)
                 dci_may_fail(false);                                                                                   \
         } while (0)
 
-/* --- devices ----------------------------------------------------------------------------------------------------------- */
+/* --- devices ------------------------------------------------------------------------------------------------------ */
 
 static dci_status cuda_count(int32_t *out)
 {
@@ -150,7 +151,7 @@ static void fill_info(dci_gpu_info *info, int32_t device, const struct cudaDevic
                 info->runtime = version;
         info->memory_bytes = properties->totalGlobalMem;
         info->l2_bytes = (size_t)properties->l2CacheSize;
-        /* Kilohertz and bits, two transfers per clock; newer drivers may not tell. */
+        /* Kilohertz and bits, two transfers per clock; newer drivers may not report them. */
         const double clock = 1e3 * attribute(cudaDevAttrMemoryClockRate, device);
         info->memory_bytes_per_second = 2 * clock * attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8;
         size_t free_bytes = 0, total = 0;
@@ -214,7 +215,7 @@ static void cuda_close(dci_gpu *gpu)
         gpu->state = NULL;
 }
 
-/* --- memory ------------------------------------------------------------------------------------------------------------ */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static dci_status cuda_free_bytes(dci_gpu *gpu, size_t *out)
 {
@@ -295,7 +296,7 @@ static dci_status cuda_pointer_check(dci_gpu *gpu, const void *pointer, const ch
         return DCI_OK;
 }
 
-/* --- streams ----------------------------------------------------------------------------------------------------------- */
+/* --- streams ------------------------------------------------------------------------------------------------------ */
 
 static dci_status cuda_stream_create(dci_gpu *gpu, void **out)
 {
@@ -309,7 +310,10 @@ static void cuda_stream_destroy(dci_gpu *gpu, void *stream)
                 ON_DEVICE_QUIETLY(gpu, cudaStreamDestroy((cudaStream_t)stream));
 }
 
-/* Nothing here asks whether the stream's work is done: that would end a capture. An error that a kernel left behind shows in any call. */
+/*
+ * Nothing here asks whether the stream's work is done: that would end a capture. An error that a kernel left behind
+ * shows in any call.
+ */
 static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 {
 #if CUDART_VERSION >= 12080
@@ -321,7 +325,10 @@ static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
                                 gpu->device);
         return status;
 #else
-        /* Older runtimes do not tell a stream's device; an event of ours cannot be recorded on a stream of another one. */
+        /*
+         * Older runtimes do not report a stream's device; an event of ours cannot be recorded on a stream of another
+         * one.
+         */
         unsigned flags = 0;
         (void)gpu;
         return dci_gpu_cuda_status(cudaStreamGetFlags(stream, &flags), "the stream %p is not usable", (void *)stream);
@@ -346,7 +353,7 @@ static dci_status cuda_stream_runs(dci_gpu *gpu, void *stream)
         if (stream == NULL)
                 return DCI_OK;
         if (cudaStreamIsCapturing((cudaStream_t)stream, &capturing) != cudaSuccess)
-                (void)cudaGetLastError(); /* who waits is told what is wrong */
+                (void)cudaGetLastError(); /* the call that waits reports what is wrong */
         return capturing == cudaStreamCaptureStatusNone
                        ? DCI_OK
                        : dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: it cannot be waited for", stream);
@@ -426,7 +433,7 @@ static dci_status cuda_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
                   n_bytes, to);
 }
 
-/* --- events and graphs ------------------------------------------------------------------------------------------------- */
+/* --- events and graphs -------------------------------------------------------------------------------------------- */
 
 static dci_status cuda_event_create(dci_gpu *gpu, bool timed, void **out)
 {
@@ -519,7 +526,7 @@ static dci_status cuda_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
         return dci_gpu_cuda_fits(dci_gpu_cuda_of(gpu), needs);
 }
 
-/* --- kernels ----------------------------------------------------------------------------------------------------------- */
+/* --- kernels ------------------------------------------------------------------------------------------------------ */
 
 #define KERNEL(name)                                                                                                   \
         static dci_status cuda_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                   \

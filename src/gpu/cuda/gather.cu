@@ -3,12 +3,13 @@
 /*
  * Rows and pages from a pool, as a rule in mapped host memory, into hot slots.
  *
- * The bus answers after a microsecond or more, so what counts is how many bytes are asked for before the first answer: 55 GB/s times 2 us are
- * 110 KB. All forms first work out where a unit lies (items, table, piece: three reads that depend on each other), then ask for everything.
- * The forms differ in who waits: registers of threads, shared memory by 16 bytes, or the copy engine of the multiprocessor by whole rows.
+ * The bus answers after a microsecond or more, so what counts is how many bytes are requested before the first answer:
+ * 55 GB/s times 2 us are 110 KB. All variants first work out where a unit is (items, table, piece: three reads that
+ * depend on each other), then request everything. The variants differ in who waits: registers of threads, shared memory
+ * by 16 bytes, or the copy engine of the multiprocessor by whole rows.
  *
- * With resident pages a unit's place is asked for beside its piece, so the chain of reads is no longer; one of the forms does it, in a kernel of
- * its own.
+ * With resident pages a unit's place is requested together with its piece, so the chain of reads is no longer; one of
+ * the variants does it, in a kernel of its own.
  */
 #include "gpu/cuda/bulk.cuh"
 #include "gpu/cuda/launch.cuh"
@@ -22,7 +23,7 @@ struct List {
         int row, head;
 };
 
-/* Volatile, so that it is asked for here, not where it is first used. */
+/* Volatile, so that it is requested here, not where it is first used. */
 static __device__ __forceinline__ int32_t load_now(const int32_t *from)
 {
         return ptx_load_int(from);
@@ -98,7 +99,10 @@ static __device__ __forceinline__ void count_taken(const dci_gpu_gather_args &ar
                   1ull);
 }
 
-/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of a warp get here. */
+/*
+ * The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of
+ * a warp get here.
+ */
 template <int depth> static __device__ __forceinline__ void phase()
 {
         if constexpr (depth > 1)
@@ -117,12 +121,15 @@ static __device__ __forceinline__ Route route_near(const dci_gpu_gather_args &ar
         return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
 }
 
-/* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait together. */
+/*
+ * Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait
+ * together.
+ */
 template <int depth, bool resident = false> struct Finder {
         int2 items[depth]; /* position, slot */
         uint32_t in_unit[depth];
 
-        /* Before it is known how many items there are: what lies behind them is read, too, and not used. */
+        /* Before it is known how many items there are: what follows them is read, too, and not used. */
         __device__ __forceinline__ void ask(const dci_gpu_gather_args &args, const List &list, const Span &span,
                                             uint32_t base)
         {
@@ -198,7 +205,7 @@ static __global__ void __launch_bounds__(resident ? 256 : 512, resident ? 5 : 0)
         }
 }
 
-/* Each thread reads back what it asked for itself: nobody waits for others. */
+/* Each thread reads back what it requested itself: nobody waits for others. */
 template <int depth>
 static __global__ void __launch_bounds__(512) gather_shared(const __grid_constant__ dci_gpu_gather_args args)
 {
@@ -226,7 +233,7 @@ static __global__ void __launch_bounds__(512) gather_shared(const __grid_constan
         }
 }
 
-/* --- whole rows by the copy engine ------------------------------------------------------------------------------------ */
+/* --- whole rows by the copy engine -------------------------------------------------------------------------------- */
 
 /* Keys and values of a unit in pieces of at most most_piece bytes, which a slot of shared memory holds. */
 constexpr uint32_t max_piece = 2048;
@@ -243,7 +250,10 @@ static __host__ __device__ inline Pieces pieces_of(const dci_gpu_gather_args &ar
                 longest < max_piece ? longest : max_piece};
 }
 
-/* A lane has one slot: it asks for a piece, waits with its warp, sends the piece on, and takes the slot again when it has been read. */
+/*
+ * A lane has one slot: it requests a piece, waits with its warp, sends the piece on, and takes the slot again when it
+ * has been read.
+ */
 static __global__ void __launch_bounds__(512)
         gather_bulk(const __grid_constant__ dci_gpu_gather_args args, uint32_t depth)
 {
@@ -298,7 +308,7 @@ static __global__ void __launch_bounds__(512)
 #endif
 }
 
-/* --- launches ---------------------------------------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 typedef void (*Kernel)(dci_gpu_gather_args);
 

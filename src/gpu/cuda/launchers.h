@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of core/internal.h,
- * whose <stdatomic.h> CUDA C++ does not have.
+ * What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of
+ * core/internal.h, whose <stdatomic.h> CUDA C++ does not have.
  *
  * A launcher queues its kernel and returns; cuda/device.c makes the device current around it.
  */
@@ -26,16 +26,18 @@ extern "C" {
 
 struct dci_gpu;
 
-/* What a launcher asks about its device. */
+/* What a launcher needs to know of its device. */
 typedef struct dci_gpu_cuda {
         int32_t device, multiprocessors, major, minor;
-        size_t shared_bytes; /* that a block may have when it asks for it */
+        size_t shared_bytes; /* that a block may have when it requests it */
 } dci_gpu_cuda;
 
 const dci_gpu_cuda *dci_gpu_cuda_of(const struct dci_gpu *gpu);
 
-/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken back, so that a
- * caller's own checks do not find it. */
+/*
+ * A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken
+ * back, so that a caller's own checks do not find it.
+ */
 dci_status dci_gpu_cuda_status(int error, const char *format, ...)
 #if defined(__GNUC__)
         __attribute__((format(printf, 2, 3)))
@@ -79,14 +81,17 @@ typedef struct dci_gpu_fetch {
 dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
                                   const dci_gpu_fetch *fetch);
 
-/* The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs no more is not asked for. */
+/*
+ * The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs
+ * no more is not requested.
+ */
 #define DCI_GPU_CUDA_MIN_SHARED ((size_t)99 * 1024)
 
-/* Shared memory of a block, with what its kernel has besides; SIZE_MAX: there is no kernel. */
+/* Shared memory of a block, including the kernel's static part; SIZE_MAX: there is no kernel. */
 size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group);
 size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames);
 size_t dci_gpu_cuda_select_bytes(int32_t stride);
-size_t dci_gpu_cuda_take_kept_bytes(int32_t stride);
+size_t dci_gpu_cuda_reuse_bytes(int32_t stride);
 size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim);
 
 /* cuda/limits.c: see dci_gpu_ops. */

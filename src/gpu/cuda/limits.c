@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Whether a GPU can launch what a KV cache will ask of it: before it is made, since a launch that is refused in the middle of a step cannot be taken
- * back. What depends on nothing but the kernel itself is less than what any device has (DCI_GPU_CUDA_MIN_SHARED).
+ * Whether a GPU can launch what a KV cache will ask of it: before it is made, since a launch that is refused in the
+ * middle of a step cannot be taken back. What depends on nothing but the kernel itself is less than what any device has
+ * (DCI_GPU_CUDA_MIN_SHARED).
  */
 #include "gpu/gpu_internal.h"
 
@@ -11,8 +12,7 @@
 static dci_status check_choice(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
 {
         const size_t select = dci_gpu_cuda_select_bytes(n->stride),
-                     kept = n->keeps ? dci_gpu_cuda_take_kept_bytes(n->stride) : 0,
-                     most = select > kept ? select : kept;
+                     kept = n->keeps ? dci_gpu_cuda_reuse_bytes(n->stride) : 0, most = select > kept ? select : kept;
         if (most > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the device cannot plan with a budget of %d: that needs %zu bytes of shared memory, "

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Instructions that C++ has no words for, under a name each. They are here and in cuda/bulk.cuh, nowhere else: tests that run kernels on a
- * CPU put headers of their own in the place of both (tests/emulated).
+ * Instructions that C++ has no words for, under a name each. They are here and in cuda/bulk.cuh, nowhere else: tests
+ * that run kernels on a CPU put headers of their own in the place of both (tests/emulated).
  */
 #ifndef DCI_GPU_CUDA_PTX_CUH
 #define DCI_GPU_CUDA_PTX_CUH
@@ -15,7 +15,7 @@
         extern __shared__ __align__(alignment)                                                                         \
         type name[]
 
-/* --- turns of kernels on a stream (cuda/launch.cuh) ------------------------------------------------------------------- */
+/* --- turns of kernels on a stream (cuda/launch.cuh) --------------------------------------------------------------- */
 
 /* Behind it all that kernels queued before have written is to be seen. */
 static __device__ __forceinline__ void ptx_after_earlier(void)
@@ -25,7 +25,7 @@ static __device__ __forceinline__ void ptx_after_earlier(void)
 #endif
 }
 
-/* The kernel that is queued behind may come to the multiprocessors. */
+/* Lets the next kernel on the stream start on the multiprocessors. */
 static __device__ __forceinline__ void ptx_let_later_begin(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -33,15 +33,18 @@ static __device__ __forceinline__ void ptx_let_later_begin(void)
 #endif
 }
 
-/* In turn: the begin of most kernels. */
+/* Waits for the kernel before: the begin of most kernels. */
 static __device__ __forceinline__ void ptx_take_turn(void)
 {
         ptx_after_earlier();
         ptx_let_later_begin();
 }
 
-/* --- loads. Volatile: asked for where they stand, not where they are used. None is of the kind that takes memory for unchanged as long as a
- * kernel runs (ld.global.nc, __ldg): the assembler moves those before a kernel's turn. ------------------------------------ */
+/*
+ * --- loads. Volatile: requested where they stand, not where they are used. None is of the kind that takes memory for
+ * unchanged as long as a kernel runs (ld.global.nc, __ldg): the assembler moves those before a kernel's turn.
+ * ------------------------------------
+ */
 
 static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)
 {
@@ -135,7 +138,9 @@ static __device__ __forceinline__ void ptx_store_four_kept(float *at, float4 x)
                      : "memory");
 }
 
-/* Counts one up; what this thread knows of was written before, and what the ones before it knew of is known afterwards. */
+/*
+ * Counts one up; what this thread knows of was written before, and what the ones before it knew of is known afterwards.
+ */
 static __device__ __forceinline__ int ptx_arrive(int32_t *at)
 {
         int before;

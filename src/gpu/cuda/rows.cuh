@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Where rows lie: addresses in pools and lanes, for kernels that move them. Rows are moved 16 bytes at a time. */
+/* Where rows are: addresses in pools and lanes, for kernels that move them. Rows are moved 16 bytes at a time. */
 #ifndef DCI_GPU_CUDA_ROWS_CUH
 #define DCI_GPU_CUDA_ROWS_CUH
 
@@ -27,7 +27,7 @@ static __device__ __forceinline__ RowPair pool_rows(const dci_gpu_pool &pool, in
         return block_rows(pool, pool.pieces[block >> pool.block_shift], block, head, slot);
 }
 
-/* Those in a block that lies there, or in a resident page, which has the same layout. */
+/* Those in a block that is there, or in a resident page, which has the same layout. */
 static __device__ __forceinline__ RowPair rows_at(const dci_gpu_pool &pool, unsigned char *at, int head, int slot)
 {
         at += (uint64_t)head * pool.head_bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* New tokens to lanes, pools and resident pages, whole blocks side by side for a copy, and where pages lie: what cuda/append.cu must do. */
+/* Reference of cuda/append.cu: stores new tokens, packs whole blocks, and updates the table of resident pages. */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static bool is_bad(const unsigned char *row, size_t n_bytes, int32_t dtype)
         return false;
 }
 
-/* How long rows are: all places that there are agree. */
+/* Bytes of a row: the same in all places. */
 static void row_bytes(const dci_gpu_append_args *args, uint32_t *key, uint32_t *value)
 {
         if (args->lanes.keys != NULL) {
@@ -76,7 +76,7 @@ static void append_token(const dci_gpu_append_args *args, int32_t i, int32_t j)
                 const uint64_t list = (uint64_t)row * (uint64_t)args->n_heads + (uint64_t)h;
                 if (lanes->keys != NULL && position < lanes->sink)
                         to_lane(lanes, list, position, key, value);
-                /* Of many tokens only the last `ring` are written, so that no two of a call share a slot. */
+                /* Only the last `ring` tokens are written, so that no two of a call share a slot. */
                 if (lanes->keys != NULL && position >= end - lanes->ring)
                         to_lane(lanes, list, lanes->sink + (position & (lanes->ring - 1)), key, value);
                 if (args->device.pieces != NULL) {

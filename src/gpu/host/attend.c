@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Attention of one query position per sequence, token after token with the running maximum of online softmax, in double: what
- * cuda/attend/attend.cu must do. n_splits, partial and arrived are the kernel's own affair.
+ * Reference of cuda/attend/attend.cu: attention of one query position per sequence, token by token with the running
+ * maximum of online softmax, in double. It does not use n_splits, partial and arrived.
  */
 #include "gpu/gpu_internal.h"
 
@@ -12,21 +12,13 @@
 #include "simd/convert.h"
 
 /* The query heads of one kv head. */
-typedef struct looking {
+typedef struct reading {
         const dci_gpu_attend_args *args;
         int32_t row, head, n_tokens;
         int32_t sink, ring; /* of the lane, 0 where positions are read in the pool */
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
         double most[DCI_GPU_MAX_GROUP], sum[DCI_GPU_MAX_GROUP], acc[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
-} looking;
-
-static float load(const void *from, uint64_t at, int32_t dtype)
-{
-        if (dtype == DCI_F32)
-                return ((const float *)from)[at];
-        const uint16_t half = ((const uint16_t *)from)[at];
-        return dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
-}
+} reading;
 
 static void store(void *to, uint64_t at, int32_t dtype, float value)
 {
@@ -36,14 +28,14 @@ static void store(void *to, uint64_t at, int32_t dtype, float value)
                 ((uint16_t *)to)[at] = dtype == DCI_F16 ? dci_float_to_f16(value) : dci_float_to_bf16(value);
 }
 
-static void look_at(looking *l, dci_gpu_place place)
+static void read_row(reading *l, dci_gpu_place place)
 {
         const dci_gpu_attend_args *args = l->args;
         const int32_t dim = args->dim;
         float key[DCI_GPU_MAX_DIM], value[DCI_GPU_MAX_DIM];
         for (int32_t j = 0; j < dim; j++) {
-                key[j] = load(place.key, (uint64_t)j, args->dtype);
-                value[j] = load(place.value, (uint64_t)j, args->dtype);
+                key[j] = dci_gpu_load(place.key, (uint64_t)j, args->dtype);
+                value[j] = dci_gpu_load(place.value, (uint64_t)j, args->dtype);
         }
         for (int32_t g = 0; g < args->group; g++) {
                 double dot = 0.0;
@@ -64,35 +56,38 @@ static void look_at(looking *l, dci_gpu_place place)
         }
 }
 
-/* Positions that a plan names as ranges: the lane has the sink and the latest, the pool has all. */
-static void look_at_range(looking *l, int32_t begin, int32_t end)
+/* Reads the rows of a range of positions: from the lane's sink and ring, else from the pool. */
+static void read_range(reading *l, int32_t begin, int32_t end)
 {
         const dci_gpu_attend_args *args = l->args;
         const dci_gpu_lanes *lanes = &args->lanes;
         const uint64_t list = (uint64_t)l->row * (uint64_t)args->n_heads + (uint64_t)l->head;
         for (int32_t p = begin; p < end; p++) {
                 if (p < l->sink)
-                        look_at(l, dci_gpu_lane_place(lanes, list, p));
+                        read_row(l, dci_gpu_lane_place(lanes, list, p));
                 else if (p >= l->n_tokens - l->ring)
-                        look_at(l, dci_gpu_lane_place(lanes, list, lanes->sink + (p & (lanes->ring - 1))));
+                        read_row(l, dci_gpu_lane_place(lanes, list, lanes->sink + (p & (lanes->ring - 1))));
                 else
-                        look_at(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, p, l->head));
+                        read_row(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, p, l->head));
         }
 }
 
-static void look_at_list(looking *l, const int32_t *slots, int32_t n)
+static void read_list(reading *l, const int32_t *slots, int32_t n)
 {
         const dci_gpu_attend_args *args = l->args;
         const uint64_t list = (uint64_t)l->row * (uint64_t)args->n_heads + (uint64_t)l->head;
         for (int32_t s = 0; s < n; s++)
                 if (slots[s] >= 0)
-                        look_at(l, dci_gpu_lane_place(&args->lanes, list, slots[s]));
+                        read_row(l, dci_gpu_lane_place(&args->lanes, list, slots[s]));
                 else
-                        look_at(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, ~slots[s], l->head));
+                        read_row(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, ~slots[s], l->head));
 }
 
-/* What was attended to and the tail, by their shares of the whole sum. What the tail's row says is not read where its lse is -infinity. */
-static void finish(const looking *l, int32_t g, uint64_t query)
+/*
+ * Merges the result with the tail, by their shares of the whole sum. The tail's row is not read where its lse is
+ * -infinity.
+ */
+static void finish(const reading *l, int32_t g, uint64_t query)
 {
         const dci_gpu_attend_args *args = l->args;
         const double exact = l->sum[g] == 0.0 ? -INFINITY : l->most[g] + log(l->sum[g]);
@@ -118,7 +113,7 @@ static void attend(const dci_gpu_attend_args *args, int32_t i, int32_t head)
 {
         const uint64_t list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)head;
         const uint64_t first = list * (uint64_t)args->group;
-        looking l = {.args = args, .row = args->rows[i], .head = head, .n_tokens = args->n_tokens[i]};
+        reading l = {.args = args, .row = args->rows[i], .head = head, .n_tokens = args->n_tokens[i]};
         if (args->slots != NULL && args->lanes.n_slots > 0) {
                 l.sink = args->lanes.sink;
                 l.ring = args->lanes.ring;
@@ -126,15 +121,15 @@ static void attend(const dci_gpu_attend_args *args, int32_t i, int32_t head)
         for (int32_t g = 0; g < args->group; g++) {
                 l.most[g] = -INFINITY;
                 for (int32_t j = 0; j < args->dim; j++)
-                        l.queries[g][j] = load(args->queries, (first + (uint64_t)g) * args->query_ld + (uint64_t)j,
-                                               args->query_dtype);
+                        l.queries[g][j] = dci_gpu_load(
+                                args->queries, (first + (uint64_t)g) * args->query_ld + (uint64_t)j, args->query_dtype);
         }
         if (args->slots == NULL) {
-                look_at_range(&l, 0, l.n_tokens);
+                read_range(&l, 0, l.n_tokens);
         } else {
-                look_at_range(&l, 0, args->sink_end[i]);
-                look_at_list(&l, args->slots + list * (uint64_t)args->stride, args->counts[list]);
-                look_at_range(&l, args->recent_begin[i], l.n_tokens);
+                read_range(&l, 0, args->sink_end[i]);
+                read_list(&l, args->slots + list * (uint64_t)args->stride, args->counts[list]);
+                read_range(&l, args->recent_begin[i], l.n_tokens);
         }
         for (int32_t g = 0; g < args->group; g++)
                 finish(&l, g, first + (uint64_t)g);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The device that is the CPU. Its memory comes from the context's allocator, filled with bytes that are NaN in every number format, so
- * that reads of what was never written show. A stream does its work at once, unless it captures: then calls are written down, and done
- * when the graph is launched. Its kernels are the references.
+ * The device that is the CPU. Its memory comes from the context's allocator, filled with bytes that are NaN in every
+ * number format, so that reads of what was never written show. A stream does its work at once, unless it captures: then
+ * calls are written down, and done when the graph is launched. Its kernels are the references.
  *
- * Everything that is taken must be given back before the device is closed, as on any other; what is not, the allocator misses.
+ * Everything that is taken must be given back before the device is closed, as on any other; what is not, the allocator
+ * misses.
  */
 #define _GNU_SOURCE
 #include "gpu/gpu_internal.h"
@@ -19,10 +20,10 @@
 #define ALIGNMENT ((size_t)256)
 #define PAGE_BYTES ((size_t)4096)
 #define POISON 0xff
-/* No CPU has them; a number by which attention is divided as on a small GPU. */
+/* CPUs have none; this number divides attention as on a small GPU. */
 #define MULTIPROCESSORS 16
 
-/* One call, as a graph keeps it: arguments are read when it is made, what they point to when it runs. */
+/* One call of a graph: arguments are copied at capture, and what they point to is read at launch. */
 typedef struct host_call {
         struct host_call *next;
         void (*run)(const void *args);
@@ -43,7 +44,7 @@ typedef struct host_graph {
 
 typedef struct host_stream {
         struct host_stream *next;
-        host_graph *graph;     /* of the capture that is under way */
+        host_graph *graph;     /* of the capture in progress */
         bool forked, unjoined; /* it began on another stream; which has not waited for this one since */
 } host_stream;
 
@@ -60,7 +61,8 @@ typedef struct host_event {
 } host_event;
 
 typedef struct host_state {
-        pthread_mutex_t lock; /* all below, events, and what one thread has done before another waits for it */
+        pthread_mutex_t
+                lock; /* guards all below and events, and orders what one thread did before another waits for it */
         host_stream *streams;
         host_pin *pins;
         size_t taken_bytes;
@@ -152,7 +154,7 @@ static void host_free(dci_gpu *gpu, void *memory, size_t n_bytes)
         pthread_mutex_unlock(&state->lock);
 }
 
-/* As CUDA has it: whole pages are locked, so memory begins at one; none is locked twice. */
+/* As CUDA: whole pages are locked, so memory begins at one, and none is locked twice. */
 static dci_status host_pin_memory(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
 {
         host_state *state = gpu->state;
@@ -267,13 +269,13 @@ static dci_status host_stream_runs(dci_gpu *gpu, void *object)
         return status;
 }
 
-/* All that it was given is done. */
+/* All queued work is done already. */
 static dci_status host_stream_wait(dci_gpu *gpu, void *object)
 {
         return host_stream_runs(gpu, object);
 }
 
-/* Does a call, or writes it down where its stream captures. */
+/* Runs a call, or records it where its stream captures. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes)
 {
@@ -318,7 +320,7 @@ static dci_status host_copy(dci_gpu *gpu, void *stream, void *to, const void *fr
         return dci_gpu_host_call(gpu, stream, run_copy, &move, sizeof move);
 }
 
-/* Copy by copy, as the device has it: tests put their own in its place. */
+/* Copy by copy through the ops table, in which tests replace `copy`. */
 static dci_status host_copy_rows(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
                                  size_t n_bytes, size_t n)
 {
@@ -502,7 +504,7 @@ KERNEL(gather)
 KERNEL(score)
 KERNEL(select)
 KERNEL(gate)
-KERNEL(take_kept)
+KERNEL(reuse)
 KERNEL(encode)
 KERNEL(encode_prompt)
 KERNEL(encode_learned)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What scores are made from: codes by the CPU's own writer, rows of pages, and the values of a low-bit tail. What cuda/encode/encode.cu must do. */
+/*
+ * Reference of cuda/encode/encode.cu: codes by the CPU's own writer, rows of pages, and the values of a low-bit tail.
+ */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "gpu/host/reference.h"
 #include "simd/codes/encode.h"
 #include "simd/codes/transpose.h"
 #include "simd/convert.h"
@@ -15,39 +18,32 @@
 #define BLOCK 128   /* tokens of a block of values */
 #define PAIR (2 * DCI_CODE_LINE)
 
-/* Where candidates lie: candidate c at base + ((c + offset) & mask) * step. */
+/* Candidate c is at base + ((c + offset) & mask) * step. */
 typedef struct rows {
         const unsigned char *base;
         uint64_t step, offset, mask;
 } rows;
 
-/* What one head of a layer has. */
-typedef struct forming {
+/* One head of a layer. */
+typedef struct encoding {
         int32_t dim, kind, bits, dtype, group_shift;
         int32_t value_bits, tail_at;
         rows keys, values;
         const float *signs, *centre, *value_signs, *value_centre;
         dci_gpu_chunks chunks;
         int32_t row, head;
-} forming;
+} encoding;
 
-static unsigned char *part_of(const forming *f, int32_t candidate)
+static unsigned char *part_of(const encoding *f, int32_t candidate)
 {
-        const dci_gpu_chunks *c = &f->chunks;
-        const uint64_t number =
-                (uint64_t)c->numbers[(uint64_t)f->row * c->stride + (uint64_t)(candidate / DCI_GPU_CHUNK)];
-        return c->pieces[number >> c->piece_shift] + c->layer_at +
-               (number & (((uint64_t)1 << c->piece_shift) - 1)) * c->chunk_bytes + (uint64_t)f->head * c->head_bytes;
+        return dci_gpu_chunk_of(&f->chunks, (uint64_t)f->row, (uint64_t)f->head, (uint64_t)(candidate / DCI_GPU_CHUNK));
 }
 
 static void to_f32(const rows *r, int32_t candidate, int32_t dtype, int32_t dim, float *out)
 {
         const unsigned char *at = r->base + (((uint64_t)candidate + r->offset) & r->mask) * r->step;
-        for (int32_t j = 0; j < dim; j++) {
-                uint16_t half;
-                memcpy(&half, at + 2 * j, sizeof half);
-                out[j] = dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
-        }
+        for (int32_t j = 0; j < dim; j++)
+                out[j] = dci_gpu_load(at, (uint64_t)j, dtype);
 }
 
 static void narrow(const float *from, int32_t n, int32_t dtype, unsigned char *to)
@@ -58,10 +54,10 @@ static void narrow(const float *from, int32_t n, int32_t dtype, unsigned char *t
         }
 }
 
-/* --- codes ------------------------------------------------------------------------------------------------------------ */
+/* --- codes -------------------------------------------------------------------------------------------------------- */
 
-/* A row less its centre to the words of place `at` in a block. */
-static dci_coded_row encode(const rows *r, int32_t candidate, const forming *f, int32_t bits, const float *signs,
+/* Encodes a row less its centre into its words of a block. */
+static dci_coded_row encode(const rows *r, int32_t candidate, const encoding *f, int32_t bits, const float *signs,
                             const float *centre, unsigned char *block)
 {
         float y[DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
@@ -80,18 +76,18 @@ static dci_coded_row encode(const rows *r, int32_t candidate, const forming *f, 
         return (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
 }
 
-static size_t codes_bytes(const forming *f, int32_t bits)
+static size_t codes_bytes(const encoding *f, int32_t bits)
 {
         return (size_t)(DCI_GPU_CHUNK * f->dim * bits / 8);
 }
 
-static void put_scale(const forming *f, int32_t bits, unsigned char *table, int32_t candidate, float scale)
+static void put_scale(const encoding *f, int32_t bits, unsigned char *table, int32_t candidate, float scale)
 {
         const uint16_t half = dci_float_to_bf16(scale);
         memcpy(table + codes_bytes(f, bits) + candidate % DCI_GPU_CHUNK * 2, &half, sizeof half);
 }
 
-static void put_code(const forming *f, int32_t candidate)
+static void put_code(const encoding *f, int32_t candidate)
 {
         unsigned char *part = part_of(f, candidate);
         const size_t block = (size_t)(candidate % DCI_GPU_CHUNK) / DCI_CODE_ROWS;
@@ -108,7 +104,7 @@ static float nearest_scale(const dci_coded_row *row)
         return reach2 > 0.0f && square > 0.0f ? row->scale * (square / reach2) : 0.0f;
 }
 
-static void put_value(const forming *f, int32_t candidate)
+static void put_value(const encoding *f, int32_t candidate)
 {
         unsigned char rows_of[DCI_CODE_ROWS * DCI_GPU_MAX_DIM / 2] = {0}, *part = part_of(f, candidate) + f->tail_at;
         const dci_coded_row coded =
@@ -121,9 +117,9 @@ static void put_value(const forming *f, int32_t candidate)
         put_scale(f, f->value_bits, part, candidate, nearest_scale(&coded));
 }
 
-/* --- rows of pages ---------------------------------------------------------------------------------------------------- */
+/* --- rows of pages ------------------------------------------------------------------------------------------------ */
 
-static void extremes(const forming *f, int32_t first, int32_t n, float *most, float *least)
+static void extremes(const encoding *f, int32_t first, int32_t n, float *most, float *least)
 {
         float x[DCI_GPU_MAX_DIM];
         for (int32_t i = 0; i < n; i++) {
@@ -137,7 +133,7 @@ static void extremes(const forming *f, int32_t first, int32_t n, float *most, fl
                 least[j] += 0.0f; /* the CPU's zeros have no sign here */
 }
 
-static void cuboid(const forming *f, int32_t first, int32_t n, float *centre, float *distance)
+static void cuboid(const encoding *f, int32_t first, int32_t n, float *centre, float *distance)
 {
         float x[DCI_GPU_MAX_DIM];
         extremes(f, first, n, centre, distance);
@@ -154,7 +150,7 @@ static void cuboid(const forming *f, int32_t first, int32_t n, float *centre, fl
                 distance[j] /= (float)n;
 }
 
-static void mean(const forming *f, int32_t first, int32_t n, float *out)
+static void mean(const encoding *f, int32_t first, int32_t n, float *out)
 {
         float x[DCI_GPU_MAX_DIM];
         to_f32(&f->keys, first, f->dtype, f->dim, out);
@@ -167,13 +163,13 @@ static void mean(const forming *f, int32_t first, int32_t n, float *out)
                 out[j] /= (float)n;
 }
 
-static int32_t width_of(const forming *f)
+static int32_t width_of(const encoding *f)
 {
         return f->kind == DCI_GPU_MEANS ? f->dim : 2 * f->dim;
 }
 
-/* The page that begins with this candidate, as far as there is some of it. */
-static void put_page(const forming *f, int32_t first, int32_t to)
+/* The page that begins with this candidate; its last tokens may be missing. */
+static void put_page(const encoding *f, int32_t first, int32_t to)
 {
         float row[2 * DCI_GPU_MAX_DIM] = {0.0f};
         const int32_t per = 1 << f->group_shift, n = to - first < per ? to - first : per;
@@ -186,16 +182,16 @@ static void put_page(const forming *f, int32_t first, int32_t to)
         narrow(row, width_of(f), f->dtype, part_of(f, first) + first % DCI_GPU_CHUNK / per * width_of(f) * 2);
 }
 
-/* --- both --------------------------------------------------------------------------------------------------------------- */
+/* --- both --------------------------------------------------------------------------------------------------------- */
 
-static size_t summary_bytes(const forming *f)
+static size_t summary_bytes(const encoding *f)
 {
         if (f->kind == DCI_GPU_CODES)
                 return codes_bytes(f, f->bits) + 2 * DCI_GPU_CHUNK;
         return (size_t)(DCI_GPU_CHUNK >> f->group_shift) * (size_t)width_of(f) * 2;
 }
 
-static void form(const forming *f, int32_t from, int32_t to)
+static void build(const encoding *f, int32_t from, int32_t to)
 {
         for (int32_t c = from; c < to; c++) {
                 if (c % DCI_GPU_CHUNK == 0) {
@@ -220,15 +216,15 @@ static rows ring_of(const dci_gpu_encode_args *args, const unsigned char *base, 
         return (rows){base + slot * row_bytes, row_bytes, (uint64_t)args->sink, (uint64_t)lanes->ring - 1};
 }
 
-/* What the arguments of both kernels have in common. */
-#define FORMING(a)                                                                                                     \
+/* Arguments that both kernels have. */
+#define COMMON(a)                                                                                                      \
         .dim = (a)->dim, .kind = (a)->kind, .bits = (a)->bits, .dtype = (a)->dtype, .group_shift = (a)->group_shift,   \
         .value_bits = (a)->value_bits, .tail_at = (a)->tail_at, .signs = (a)->signs, .value_signs = (a)->value_signs,  \
         .chunks = (a)->chunks
 
 void dci_gpu_ref_encode(const dci_gpu_encode_args *args)
 {
-        forming f = {FORMING(args)};
+        encoding f = {COMMON(args)};
         for (int32_t i = 0; i < args->n_sequences; i++)
                 for (int32_t l = 0; l < args->n_layers && args->to[i] > args->from[i]; l++)
                         for (f.head = 0; f.head < args->n_heads; f.head++) {
@@ -246,7 +242,7 @@ void dci_gpu_ref_encode(const dci_gpu_encode_args *args)
                                         f.value_centre = args->value_centres + at;
                                 }
                                 f.chunks.layer_at = args->chunks.layer_at + layer * args->layer_step;
-                                form(&f, args->from[i], args->to[i]);
+                                build(&f, args->from[i], args->to[i]);
                         }
 }
 
@@ -270,7 +266,7 @@ static void centre_of(const rows *r, int32_t n, int32_t dtype, int32_t dim, floa
 
 void dci_gpu_ref_encode_prompt(const dci_gpu_encode_prompt_args *args)
 {
-        forming f = {FORMING(args), .row = args->row};
+        encoding f = {COMMON(args), .row = args->row};
         for (f.head = 0; f.head < args->n_heads && args->n_candidates > 0; f.head++) {
                 const uint64_t head = (uint64_t)f.head;
                 const uint64_t at = ((uint64_t)args->row * (uint64_t)args->n_heads + head) * (uint64_t)args->dim;
@@ -284,6 +280,6 @@ void dci_gpu_ref_encode_prompt(const dci_gpu_encode_prompt_args *args)
                         centre_of(&f.values, args->n_candidates, args->dtype, args->dim, args->value_centres + at);
                         f.value_centre = args->value_centres + at;
                 }
-                form(&f, 0, args->n_candidates);
+                build(&f, 0, args->n_candidates);
         }
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A prompt's learned codes, one row after the other, in the order of operations of simd/codes_write_levels.h: what cuda/encode/encode_learned.cu must do. */
+/*
+ * Reference of cuda/encode/encode_learned.cu: a prompt's learned codes row by row, in the order of operations of
+ * simd/codes/encode_levels.h.
+ */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
@@ -15,7 +18,7 @@
 #define MIN_SQUARE 0x1p-80f
 #define MAX_SQUARE 0x1p100f
 
-/* Of a row: codes and levels of coordinates, and its coordinates. */
+/* A row's codes, levels and coordinates. */
 typedef struct written {
         uint32_t codes[DCI_GPU_MAX_DIM];
         float y[DCI_GPU_MAX_DIM], moved[DCI_GPU_MAX_DIM], point[DCI_GPU_MAX_DIM];
@@ -27,8 +30,9 @@ static const float *centre_of(const dci_gpu_writer *w)
         return (const float *)(const void *)(w + 1);
 }
 
-/* A row in the frame's coordinates. */
-static void turn(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, const unsigned char *row, float *y)
+/* A row in the transform's coordinates. */
+static void transform_row(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, const unsigned char *row,
+                          float *y)
 {
         const size_t dim = (size_t)args->dim;
         const float *centre = centre_of(w), *to = centre + 2 * dim;
@@ -58,7 +62,7 @@ static float unit_of(const dci_gpu_writer *w, const float *y)
         return greater(sqrtf((sum[0] + sum[1]) * w->share), 1.0f);
 }
 
-/* Codes of x, and their levels around zero: of many bits, and of so few that levels are in a table. */
+/* Codes of x and their levels around zero, of many bits, and of so few that levels are in a table. */
 static float wide_level_of(float to_codes, int32_t bits, float x, uint32_t *out_code)
 {
         const float rise = bits == 8 ? 1.0f : (float)(1 << (7 - bits)), most = (float)((1 << bits) - 1);
@@ -124,15 +128,6 @@ static float residual_of(const dci_gpu_writer *w, const written *row, int32_t di
         return (float)sqrt(exact);
 }
 
-static unsigned char *part_of(const dci_gpu_encode_learned_args *args, int32_t candidate, int32_t head)
-{
-        const dci_gpu_chunks *c = &args->chunks;
-        const uint64_t number =
-                (uint64_t)c->numbers[(uint64_t)args->row * c->stride + (uint64_t)(candidate / DCI_GPU_CHUNK)];
-        return c->pieces[number >> c->piece_shift] + c->layer_at +
-               (number & (((uint64_t)1 << c->piece_shift) - 1)) * c->chunk_bytes + (uint64_t)head * c->head_bytes;
-}
-
 static void put(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, const written *row, int32_t candidate,
                 unsigned char *part)
 {
@@ -147,18 +142,20 @@ static void put(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w
         memcpy(part + DCI_GPU_CHUNK / rows * block_bytes + 2 * at, &scale, sizeof scale);
 }
 
-static void form_head(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, int32_t head)
+static void encode_head(const dci_gpu_encode_learned_args *args, const dci_gpu_writer *w, int32_t head)
 {
         const size_t n_bytes = (size_t)DCI_GPU_CHUNK * ((size_t)args->dim * (size_t)args->bits / 8 + sizeof(uint16_t));
         const int32_t n = args->n_candidates;
         written row = {.scale = 0.0f};
         for (int32_t i = 0; i < n; i++) {
-                unsigned char *part = part_of(args, i, head);
+                unsigned char *part = dci_gpu_chunk_of(&args->chunks, (uint64_t)args->row, (uint64_t)head,
+                                                       (uint64_t)(i / DCI_GPU_CHUNK));
                 const int32_t block = i / (int32_t)DCI_CODE_ROWS;
                 if (i % DCI_GPU_CHUNK == 0)
                         memset(part, 0, n_bytes);
-                turn(args, w, dci_gpu_pool_place(&args->pool, &args->tables, args->row, args->sink + i, head).key,
-                     row.y);
+                transform_row(args, w,
+                              dci_gpu_pool_place(&args->pool, &args->tables, args->row, args->sink + i, head).key,
+                              row.y);
                 code(args, w, &row);
                 put(args, w, &row, i, part);
                 if (args->residuals != NULL && DCI_GPU_IS_WATCHED(block))
@@ -173,6 +170,6 @@ void dci_gpu_ref_encode_learned(const dci_gpu_encode_learned_args *args)
                 const void *record = args->writers + (size_t)head * DCI_GPU_WRITER_BYTES(args->dim);
                 const dci_gpu_writer *w = record;
                 if (w->learned != 0)
-                        form_head(args, w, head);
+                        encode_head(args, w, head);
         }
 }

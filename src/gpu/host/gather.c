@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Rows from a pool, or resident pages, into lanes: what cuda/gather.cu must do. */
+/* Reference of cuda/gather.cu: copies rows from a pool, or resident pages, into lanes. */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Clusters of a prompt's keys, one row after the other: what cuda_kmeans*.cu must do, with the CPU's own row kernels. */
+/* Reference of cuda/kmeans: clusters a prompt's keys row by row, with the CPU's own row kernels. */
 #include "gpu/gpu_internal.h"
 
 #include <float.h>
@@ -15,7 +15,7 @@
 #define MIN_NORM2 0x1p-80f
 #define MIN_FIT 0x1p-36f
 
-/* One head's. */
+/* The problem of one head. */
 typedef struct problem {
         const dci_gpu_kmeans_args *args;
         const dci_kernels *kernels;
@@ -120,7 +120,7 @@ static void sort(const problem *p)
         p->starts[0] = 0;
 }
 
-/* Every row to the best centre; returns how many clusters have none. */
+/* Assigns every row to its best centre; returns the number of empty clusters. */
 static size_t assign(const problem *p)
 {
         float point[DCI_GPU_MAX_DIM], scores[64];
@@ -149,7 +149,10 @@ static size_t assign(const problem *p)
         return n_empty;
 }
 
-/* Empty clusters, ascending, get the row that fits its own worst of those whose cluster keeps another one; as dci_km_repair. */
+/*
+ * Gives each empty cluster, ascending, the row that fits its own cluster worst among clusters of two or more; as
+ * dci_km_repair.
+ */
 static size_t repair(const problem *p)
 {
         float point[DCI_GPU_MAX_DIM];
@@ -201,7 +204,7 @@ static void mean_of(const problem *p, size_t c, size_t piece, float *out)
                 out[j] = (float)(sum[j] / (double)(end - begin));
 }
 
-/* Means that cancel out leave their centre where it was. */
+/* A centre stays where it is if its mean cancels out. */
 static void move(const problem *p)
 {
         float mean[DCI_GPU_MAX_DIM];
@@ -221,7 +224,7 @@ static void move(const problem *p)
         }
 }
 
-/* Whether the labels are those of the centres that are left. */
+/* Returns whether the labels belong to the final centres. */
 static bool run_rounds(const problem *p)
 {
         bool repaired = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Scores of learned codes, one code after the other: what cuda/score/score_learned.cuh must do. */
+/* Reference of cuda/score/score_learned.cuh: scores of learned codes code by code. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
@@ -13,18 +13,20 @@
 #include "simd/kernels.h"
 #include "sketch/rotate.h"
 
-#define NOTHING 0x1p-110f /* as sketch/coder.c: what is shorter is taken for nothing */
+#define NOTHING 0x1p-110f /* as sketch/coder.c: shorter queries count as zero */
 
-static const float *centre_of(const dci_gpu_transform *frame)
+static const float *centre_of(const dci_gpu_transform *transform)
 {
-        return (const float *)(const void *)(frame + 1);
+        return (const float *)(const void *)(transform + 1);
 }
 
 #define TOGETHER ((size_t)32) /* coordinates */
 
-/* With the CPU's own kernels, so that the host device plans as the CPU does: another order of summation would now and then leave a byte one
- * unit beside. */
-static void turn(const float *matrix, size_t dim, size_t n, const float *query, float *out)
+/*
+ * Uses the CPU's own kernels, so that the host device plans as the CPU does: another order of summation would sometimes
+ * change a byte by one unit.
+ */
+static void apply_matrix(const float *matrix, size_t dim, size_t n, const float *query, float *out)
 {
         dci_isa isa = DCI_ISA_SCALAR;
         float rows[TOGETHER * DCI_GPU_MAX_DIM];
@@ -70,45 +72,45 @@ void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, cons
         }
 }
 
-void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const float *query,
+void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *transform, const float *query,
                            dci_gpu_coded_query *out)
 {
-        const size_t dim = (size_t)args->dim, n = 4 * (size_t)frame->n_groups;
-        const float *centre = centre_of(frame);
+        const size_t dim = (size_t)args->dim, n = 4 * (size_t)transform->n_groups;
+        const float *centre = centre_of(transform);
         float y[DCI_GPU_MAX_DIM];
-        if (frame->turned != 0)
-                turn(centre + dim, dim, n, query, y);
+        if (transform->by_matrix != 0)
+                apply_matrix(centre + dim, dim, n, query, y);
         else
                 dci_gpu_ref_rotate(args, query, y);
         dci_gpu_ref_coded(query, centre, dim, y, n, out);
         out->twice_bias = 0;
         for (size_t j = 0; j < n; j++)
-                out->twice_bias += frame->groups[j / 4].twice_zero * out->bytes[j];
+                out->twice_bias += transform->groups[j / 4].twice_zero * out->bytes[j];
 }
 
-/* The level of coordinate i of a group, from a row's words, which lie 128 bytes apart. */
-static int32_t level_of(const dci_gpu_transform *frame, const dci_gpu_transform_group *g, const unsigned char *words,
-                        size_t i)
+/* The level of coordinate i of a group, from a row's words, which are 128 bytes apart. */
+static int32_t level_of(const dci_gpu_transform *transform, const dci_gpu_transform_group *g,
+                        const unsigned char *words, size_t i)
 {
         const size_t low_bits = g->split ? 2 : g->bits;
         uint32_t code = (uint32_t)words[g->line * 2 * DCI_CODE_LINE + i] >> g->shift & ((1u << low_bits) - 1);
         if (g->split)
                 code |= ((uint32_t)words[g->high_line * 2 * DCI_CODE_LINE + i] >> g->high_shift & 1u) << 2;
         if (g->by_table)
-                return frame->levels[g->bits - 1][code];
+                return transform->levels[g->bits - 1][code];
         return (int32_t)(code << dci_code_rise(g->bits));
 }
 
-float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const unsigned char *chunk,
-                            int32_t at, const dci_gpu_coded_query *query)
+float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_transform *transform,
+                            const unsigned char *chunk, int32_t at, const dci_gpu_coded_query *query)
 {
         const int32_t rows = DCI_CODE_ROWS, block_bytes = 4 * args->dim * args->bits;
         const unsigned char *words = chunk + at / rows * block_bytes + dci_code_word((size_t)(at % rows));
         const uint16_t *scales = (const uint16_t *)(const void *)(chunk + DCI_GPU_CHUNK / rows * block_bytes);
         int32_t sum = 0;
-        for (int32_t g = 0; g < frame->n_groups; g++)
+        for (int32_t g = 0; g < transform->n_groups; g++)
                 for (size_t i = 0; i < 4; i++)
-                        sum += level_of(frame, &frame->groups[g], words, i) * query->bytes[4 * g + (int32_t)i];
+                        sum += level_of(transform, &transform->groups[g], words, i) * query->bytes[4 * g + (int32_t)i];
         const float product = query->half_step * (float)(2 * sum - query->twice_bias),
                     scaled = dci_bf16_to_float(scales[at]) * product;
         return scaled + query->fixed;

@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* For the reference of scores: queries of codes as bytes, and scores of learned codes. */
+/* Parts of the reference of scores: queries rounded to bytes, and scores of learned codes. */
 #ifndef DCI_GPU_HOST_LEARNED_H
 #define DCI_GPU_HOST_LEARNED_H
 
 #include "core/internal.h"
 
-#include "gpu/args/frames.h"
 #include "gpu/args/select.h"
+#include "gpu/args/transforms.h"
 
-/* A query in the frame of some codes, learned or not. */
+/* A transformed query as bytes, for codes of either kind. */
 typedef struct dci_gpu_coded_query {
         int8_t bytes[DCI_GPU_MAX_DIM];
         float half_step, fixed;
         int32_t twice_bias;
 } dci_gpu_coded_query;
 
-/* A query's coordinates by args->signs, and n coordinates y rounded to bytes, as dci_coder_query does both; all but the bias. */
+/* Rotate a query by args->signs, and round n coordinates y to bytes, as dci_coder_query; the caller sets the bias. */
 void dci_gpu_ref_rotate(const dci_gpu_score_args *args, const float *query, float *y);
 void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, const float *y, size_t n,
                        dci_gpu_coded_query *out);
 
 /* query: as floats, times the scale. */
-void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const float *query,
+void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *transform, const float *query,
                            dci_gpu_coded_query *out);
 /* Row `at` of a head's part of a chunk. */
-float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_transform *frame, const unsigned char *chunk,
-                            int32_t at, const dci_gpu_coded_query *query);
+float dci_gpu_learned_score(const dci_gpu_score_args *args, const dci_gpu_transform *transform,
+                            const unsigned char *chunk, int32_t at, const dci_gpu_coded_query *query);
 
 #endif

@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What the references share: where rows lie. */
+/* What the references share: elements, and addresses of rows and chunks. */
 #ifndef DCI_GPU_HOST_REFERENCE_H
 #define DCI_GPU_HOST_REFERENCE_H
 
 #include "core/internal.h"
 
+#include <string.h>
+
 #include "gpu/args/rows.h"
+#include "simd/convert.h"
+
+/* Element `at` of a row. */
+DCI_INLINE float dci_gpu_load(const void *from, uint64_t at, int32_t dtype)
+{
+        uint16_t half;
+        float single;
+        if (dtype == DCI_F32) {
+                memcpy(&single, (const unsigned char *)from + at * sizeof single, sizeof single);
+                return single;
+        }
+        memcpy(&half, (const unsigned char *)from + at * sizeof half, sizeof half);
+        return dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
+}
 
 typedef struct dci_gpu_place {
         unsigned char *key, *value;
@@ -25,7 +41,7 @@ DCI_INLINE dci_gpu_place dci_gpu_pool_place(const dci_gpu_pool *pool, const dci_
         return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
 }
 
-/* The same in the resident pages of a layer whose pool this is; key NULL: the page is not there. */
+/* The same in the layer's resident pages; key NULL: the page has no copy. */
 DCI_INLINE dci_gpu_place dci_gpu_resident_place(const dci_gpu_resident *resident, const dci_gpu_pool *pool,
                                                 const dci_gpu_tables *tables, int32_t row, int32_t position,
                                                 int32_t head)
@@ -41,7 +57,15 @@ DCI_INLINE dci_gpu_place dci_gpu_resident_place(const dci_gpu_resident *resident
         return (dci_gpu_place){at + slot * pool->key_bytes, at + pool->value_at + slot * pool->value_bytes};
 }
 
-/* Of a part of dci_gpu_selection_cache, whose row 0 begins at `first`. */
+/* The part of a head in chunk `number` of a row. */
+DCI_INLINE unsigned char *dci_gpu_chunk_of(const dci_gpu_chunks *chunks, uint64_t row, uint64_t head, uint64_t number)
+{
+        const uint64_t chunk = (uint64_t)chunks->numbers[row * chunks->stride + number];
+        return chunks->pieces[chunk >> chunks->piece_shift] + chunks->layer_at +
+               (chunk & (((uint64_t)1 << chunks->piece_shift) - 1)) * chunks->chunk_bytes + head * chunks->head_bytes;
+}
+
+/* The part of a row in an array of dci_gpu_selection_cache. */
 DCI_INLINE void *dci_gpu_of_row(void *first, uint64_t row_bytes, int32_t row)
 {
         return (unsigned char *)first + (uint64_t)row * row_bytes;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Residency: which tokens of a list are on the device, and what leaves for those that are not. What cuda/resolve.cu must do. */
+/*
+ * Reference of cuda/resolve.cu: finds the tokens of a list in the hot buffer, and evicts frames for those that are
+ * missing (LRU).
+ */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>
@@ -14,7 +17,7 @@ typedef struct lane {
         uint32_t *stamps;
         dci_gpu_item *items;
         unsigned char hit[DCI_GPU_MAX_FRAMES / 8]; /* frames that this list needs: bits */
-        int32_t age, frame;                        /* the next frame to leave is looked for from here on */
+        int32_t age, frame;                        /* the search for the next victim continues here */
 } lane;
 
 static bool is_hit(const lane *l, int32_t frame)
@@ -43,9 +46,11 @@ static int32_t find(const lane *l, int32_t unit)
         return -1;
 }
 
-/* The frame longest unused, -1 if none is left. Ages are gone through downwards; frames taken on the way are marked as hits, and those
- * that are not yet taken keep the age they had. */
-static int32_t next_to_leave(lane *l)
+/*
+ * The least recently used frame, -1 if none is left. Visits ages downwards; frames taken on the way are marked as hits,
+ * the others keep their age.
+ */
+static int32_t next_victim(lane *l)
 {
         while (l->age >= 0) {
                 for (; l->frame < l->args->n_frames; l->frame++)
@@ -61,7 +66,7 @@ static int32_t next_to_leave(lane *l)
         return -1;
 }
 
-/* Entries [at, the result) of the list are of one unit: they get its slots, or stay if frame is -1. */
+/* Entries [at, the result) of the list are of one unit: they get its slots, or are read in the pool if frame is -1. */
 static int32_t place_unit(lane *l, int32_t at, int32_t frame)
 {
         const int32_t shift = l->args->unit_shift, unit = l->positions[at] >> shift;
@@ -91,7 +96,7 @@ static void resolve(lane *l, int32_t *n_items, uint64_t *counters)
                         at = place_unit(l, at, (l->slots[at] - args->first_slot) >> args->unit_shift);
                         continue;
                 }
-                const int32_t frame = next_to_leave(l);
+                const int32_t frame = next_victim(l);
                 at = place_unit(l, at, frame);
                 if (frame < 0) {
                         counters[2] += (uint64_t)(at - begin);

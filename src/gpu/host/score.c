@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Scores, one group after the other: what the kernels in cuda_score_*.cu must do. */
+/* Reference of cuda/score: scores group by group. */
 #include "gpu/gpu_internal.h"
 
 #include <float.h>
@@ -17,28 +17,20 @@ typedef struct top {
         double sum;
 } top;
 
-/* One query of a list, as its kind of summaries takes it. */
-typedef struct asked {
+/* One query of a list, prepared for the kind of summaries. */
+typedef struct prepared_query {
         dci_gpu_coded_query coded;
-        float x[2 * DCI_GPU_MAX_DIM]; /* rows: of their width */
-} asked;
+        float x[2 * DCI_GPU_MAX_DIM]; /* rows: as wide as a row */
+} prepared_query;
 
 typedef struct scoring {
         const dci_gpu_score_args *args;
         int32_t row, head, n_tokens, n_candidates, n_groups;
         uint64_t list;
-        const dci_gpu_transform *frame;
+        const dci_gpu_transform *transform;
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM]; /* times scale */
-        asked asked[DCI_GPU_MAX_GROUP];
+        prepared_query prepared[DCI_GPU_MAX_GROUP];
 } scoring;
-
-static float load(const void *from, uint64_t at, int32_t dtype)
-{
-        if (dtype == DCI_F32)
-                return ((const float *)from)[at];
-        const uint16_t half = ((const uint16_t *)from)[at];
-        return dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
-}
 
 static void add(top *t, float score)
 {
@@ -57,53 +49,49 @@ static int32_t width_of(const dci_gpu_score_args *args)
 /* The head's part of the chunk that has this row, of `per` rows to a chunk. */
 static const unsigned char *chunk_of(const scoring *s, int32_t row, int32_t per)
 {
-        const dci_gpu_chunks *chunks = &s->args->summaries;
-        const int32_t c = chunks->numbers[(uint64_t)s->row * chunks->stride + (uint64_t)(row / per)];
-        return chunks->pieces[c >> chunks->piece_shift] + chunks->layer_at +
-               ((uint64_t)c & (((uint64_t)1 << chunks->piece_shift) - 1)) * chunks->chunk_bytes +
-               (uint64_t)s->head * chunks->head_bytes;
+        return dci_gpu_chunk_of(&s->args->summaries, (uint64_t)s->row, (uint64_t)s->head, (uint64_t)(row / per));
 }
 
 /* --- queries ---------------------------------------------------------------------------------------------------- */
 
-/* As dci_coder_query does it, in even steps. */
-static void ask_codes(const scoring *s, const float *query, asked *out)
+/* As dci_coder_query, in even steps. */
+static void prepare_codes(const scoring *s, const float *x, prepared_query *out)
 {
         const dci_gpu_score_args *args = s->args;
         const size_t dim = (size_t)args->dim;
         const float *centre =
                 args->centres + ((uint64_t)s->row * (uint64_t)args->n_heads + (uint64_t)s->head) * (uint64_t)dim;
         float y[DCI_GPU_MAX_DIM];
-        dci_gpu_ref_rotate(args, query, y);
-        dci_gpu_ref_coded(query, centre, dim, y, dim, &out->coded);
+        dci_gpu_ref_rotate(args, x, y);
+        dci_gpu_ref_coded(x, centre, dim, y, dim, &out->coded);
         out->coded.twice_bias = 0;
         for (size_t j = 0; j < dim; j++)
                 out->coded.twice_bias += ((1 << args->bits) - 1) * out->coded.bytes[j];
 }
 
-static void ask_rows(const scoring *s, const float *query, asked *out)
+static void prepare_rows(const scoring *s, const float *x, prepared_query *out)
 {
         const int32_t dim = s->args->dim, kind = s->args->kind;
         for (int32_t j = 0; j < dim; j++) {
-                const float x = query[j];
-                out->x[j] = kind == DCI_GPU_MINMAX ? fmaxf(x, 0.0f) : x;
-                out->x[dim + j] = kind == DCI_GPU_MINMAX ? fminf(x, 0.0f) : fabsf(x);
+                out->x[j] = kind == DCI_GPU_MINMAX ? fmaxf(x[j], 0.0f) : x[j];
+                out->x[dim + j] = kind == DCI_GPU_MINMAX ? fminf(x[j], 0.0f) : fabsf(x[j]);
         }
 }
 
-static void ask(scoring *s)
+static void prepare(scoring *s)
 {
         const dci_gpu_score_args *args = s->args;
         for (int32_t q = 0; q < args->group; q++) {
                 const uint64_t from = (s->list * (uint64_t)args->group + (uint64_t)q) * args->query_ld;
                 for (int32_t j = 0; j < args->dim; j++)
-                        s->queries[q][j] = args->scale * load(args->queries, from + (uint64_t)j, args->query_dtype);
+                        s->queries[q][j] =
+                                args->scale * dci_gpu_load(args->queries, from + (uint64_t)j, args->query_dtype);
                 if (args->kind == DCI_GPU_CODES)
-                        ask_codes(s, s->queries[q], &s->asked[q]);
+                        prepare_codes(s, s->queries[q], &s->prepared[q]);
                 else if (args->kind == DCI_GPU_LEARNED)
-                        dci_gpu_learned_query(args, s->frame, s->queries[q], &s->asked[q].coded);
+                        dci_gpu_learned_query(args, s->transform, s->queries[q], &s->prepared[q].coded);
                 else
-                        ask_rows(s, s->queries[q], &s->asked[q]);
+                        prepare_rows(s, s->queries[q], &s->prepared[q]);
         }
 }
 
@@ -124,10 +112,10 @@ static void score_code(const scoring *s, int32_t row, float *out)
                         block + dci_code_word((size_t)(at % rows)) + j / step * 2 * (int32_t)DCI_CODE_LINE;
                 const int32_t code = word[j % 4] >> (j % step / 4 * bits) & ((1 << bits) - 1);
                 for (int32_t q = 0; q < args->group; q++)
-                        sums[q] += code * s->asked[q].coded.bytes[j];
+                        sums[q] += code * s->prepared[q].coded.bytes[j];
         }
         for (int32_t q = 0; q < args->group; q++) {
-                const dci_gpu_coded_query *a = &s->asked[q].coded;
+                const dci_gpu_coded_query *a = &s->prepared[q].coded;
                 const float product = a->half_step * (float)(2 * sums[q] - a->twice_bias), scaled = scale * product;
                 out[q] = scaled + a->fixed;
         }
@@ -137,19 +125,20 @@ static void score_learned(const scoring *s, int32_t row, float *out)
 {
         const unsigned char *chunk = chunk_of(s, row, DCI_GPU_CHUNK);
         for (int32_t q = 0; q < s->args->group; q++)
-                out[q] = dci_gpu_learned_score(s->args, s->frame, chunk, row % DCI_GPU_CHUNK, &s->asked[q].coded);
+                out[q] =
+                        dci_gpu_learned_score(s->args, s->transform, chunk, row % DCI_GPU_CHUNK, &s->prepared[q].coded);
 }
 
 static void score_row(const scoring *s, int32_t row, float *out)
 {
         const dci_gpu_score_args *args = s->args;
-        const int32_t per = args->n_listed != NULL ? DCI_GPU_CHUNK : DCI_GPU_CHUNK >> args->group_shift;
+        const int32_t per = args->n_clusters != NULL ? DCI_GPU_CHUNK : DCI_GPU_CHUNK >> args->group_shift;
         const int32_t width = width_of(args);
         const unsigned char *from = chunk_of(s, row, per) + (uint64_t)(row % per) * (uint64_t)width * 2;
         for (int32_t q = 0; q < args->group; q++) {
                 double sum = 0.0;
                 for (int32_t j = 0; j < width; j++)
-                        sum += (double)s->asked[q].x[j] * (double)load(from, (uint64_t)j, args->dtype);
+                        sum += (double)s->prepared[q].x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);
                 out[q] = (float)sum;
         }
 }
@@ -192,7 +181,7 @@ static void score_part(const scoring *s, int32_t part)
         write_part(s, part, tops);
 }
 
-/* --- tokens that are attended to anyway ---------------------------------------------------------------------------- */
+/* --- tokens that every plan attends to ---------------------------------------------------------------------------- */
 
 static const void *key_of(const scoring *s, int32_t position)
 {
@@ -206,7 +195,7 @@ static const void *key_of(const scoring *s, int32_t position)
         return dci_gpu_pool_place(&args->pool, &args->tables, s->row, position, s->head).key;
 }
 
-static void keep(const scoring *s)
+static void score_attended(const scoring *s)
 {
         const dci_gpu_score_args *args = s->args;
         top tops[DCI_GPU_MAX_GROUP];
@@ -218,7 +207,7 @@ static void keep(const scoring *s)
                 for (int32_t q = 0; q < args->group; q++) {
                         double sum = 0.0;
                         for (int32_t j = 0; j < args->dim; j++)
-                                sum += (double)s->queries[q][j] * (double)load(key, (uint64_t)j, args->dtype);
+                                sum += (double)s->queries[q][j] * (double)dci_gpu_load(key, (uint64_t)j, args->dtype);
                         add(&tops[q], (float)sum);
                 }
         }
@@ -242,15 +231,15 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                                      .list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h};
                         const uint64_t held = (uint64_t)s.row * (uint64_t)args->n_heads + (uint64_t)h;
                         if (args->kind == DCI_GPU_LEARNED)
-                                s.frame = (const dci_gpu_transform *)(const void *)(args->frames +
-                                                                                    held * DCI_GPU_TRANSFORM_BYTES(
-                                                                                                   args->dim));
-                        s.n_groups = args->n_listed != NULL
-                                             ? args->n_listed[held]
+                                s.transform = (const dci_gpu_transform *)(const void *)(args->transforms +
+                                                                                        held * DCI_GPU_TRANSFORM_BYTES(
+                                                                                                       args->dim));
+                        s.n_groups = args->n_clusters != NULL
+                                             ? args->n_clusters[held]
                                              : (view.n_candidates + (1 << args->group_shift) - 1) >> args->group_shift;
-                        ask(&s);
+                        prepare(&s);
                         for (int32_t p = 0; p < args->n_parts; p++)
                                 score_part(&s, p);
-                        keep(&s);
+                        score_attended(&s);
                 }
 }

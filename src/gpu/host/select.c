@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The choice among groups that have scores. What cuda/select/select.cu must do; relevances are sums in double precision, rounded once. */
+/*
+ * Reference of cuda/select/select.cu: selects among groups by scores; relevances are sums in double precision, rounded
+ * once.
+ */
 #include "gpu/gpu_internal.h"
 
 #include <float.h>
@@ -12,20 +15,20 @@
 
 #define MAX_GROUPS (DCI_GPU_MAX_LIST + 1) /* of a list: the last page of all may be partial */
 
-/* One list under way. */
-typedef struct choice {
+/* The selection of one list. */
+typedef struct selecting {
         const dci_gpu_select_args *args;
         uint64_t list;
         int32_t row, head, n_candidates, room, n_groups;
-        bool look; /* for groups without a candidate: after a truncation */
+        bool skip_empty; /* clusters may be without a candidate: after a truncation */
         const float *scores;
         double most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* lse: less most */
         int32_t n_best, n_tokens;
         uint64_t best[MAX_GROUPS]; /* a heap, the least on top; then in order */
         int32_t tokens[DCI_GPU_MAX_LIST];
-} choice;
+} selecting;
 
-/* Greater floats have greater numbers, NaN too has one; never 0. */
+/* Maps floats, NaN too, to numbers in the same order; never 0. */
 static uint32_t ordered(float x)
 {
         uint32_t bits;
@@ -42,24 +45,17 @@ static float from_ordered(uint32_t bits)
         return x;
 }
 
-static const unsigned char *chunk_of(const dci_gpu_chunks *chunks, int32_t row, int32_t head, int32_t number)
+static const int32_t *listed(const selecting *c, const dci_gpu_chunks *chunks, int32_t at, size_t width)
 {
-        const int32_t c = chunks->numbers[(uint64_t)row * chunks->stride + (uint64_t)number];
-        return chunks->pieces[c >> chunks->piece_shift] + chunks->layer_at +
-               (uint64_t)(c & (int32_t)((1u << chunks->piece_shift) - 1)) * chunks->chunk_bytes +
-               (uint64_t)head * chunks->head_bytes;
-}
-
-static const int32_t *listed(const choice *c, const dci_gpu_chunks *chunks, int32_t at, size_t width)
-{
-        const unsigned char *chunk = chunk_of(chunks, c->row, c->head, at / DCI_GPU_CHUNK);
+        const unsigned char *chunk =
+                dci_gpu_chunk_of(chunks, (uint64_t)c->row, (uint64_t)c->head, (uint64_t)(at / DCI_GPU_CHUNK));
         return (const int32_t *)(const void *)chunk + (size_t)(at % DCI_GPU_CHUNK) * width;
 }
 
-static int32_t members_of(const choice *c, int32_t group)
+static int32_t members_of(const selecting *c, int32_t group)
 {
         const dci_gpu_select_args *args = c->args;
-        if (args->n_listed != NULL) {
+        if (args->n_clusters != NULL) {
                 const int32_t *span = listed(c, &args->spans, group, 2);
                 int32_t n = span[1];
                 while (n > 0 && *listed(c, &args->ids, span[0] + n - 1, 1) >= c->n_candidates)
@@ -70,17 +66,20 @@ static int32_t members_of(const choice *c, int32_t group)
         return left < per ? left : per;
 }
 
-static int32_t member_of(const choice *c, int32_t group, int32_t i)
+static int32_t member_of(const selecting *c, int32_t group, int32_t i)
 {
         const dci_gpu_select_args *args = c->args;
-        if (args->n_listed != NULL)
+        if (args->n_clusters != NULL)
                 return *listed(c, &args->ids, listed(c, &args->spans, group, 2)[0] + i, 1);
         return (group << args->group_shift) + i;
 }
 
-/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. As much as all heads have in common beyond
- * 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of the attention. */
-static void weigh_queries(choice *c)
+/*
+ * By query head, the logarithm of the sum over all that compete, relative to the greatest score. What all heads have in
+ * common beyond 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of the
+ * attention.
+ */
+static void weigh_queries(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
         const int32_t n_parts = args->n_parts, group = args->group;
@@ -107,12 +106,12 @@ static void weigh_queries(choice *c)
                 c->lse[q] -= least > max_common ? least - max_common : 0;
 }
 
-static float relevance_of(const choice *c, int32_t group)
+static float relevance_of(const selecting *c, int32_t group)
 {
         const dci_gpu_select_args *args = c->args;
         const float *scores = c->scores + (uint64_t)group * (uint64_t)args->group;
         double sum = 0;
-        if (c->look && members_of(c, group) == 0)
+        if (c->skip_empty && members_of(c, group) == 0)
                 return -FLT_MAX;
         for (int32_t q = 0; q < args->group; q++)
                 sum += args->weigh == DCI_GPU_WEIGH_EVEN ? (double)scores[q] / args->group
@@ -120,7 +119,7 @@ static float relevance_of(const choice *c, int32_t group)
         return (float)sum;
 }
 
-/* The least of the heap, which has n keys, sinks to where it belongs. */
+/* Moves the root of a heap of n keys down to its place. */
 static void sink(uint64_t *heap, int32_t n)
 {
         for (int32_t at = 0, next; (next = 2 * at + 1) < n; at = next) {
@@ -133,7 +132,7 @@ static void sink(uint64_t *heap, int32_t n)
         }
 }
 
-static void offer(choice *c, int32_t wanted, uint64_t key)
+static void offer(selecting *c, int32_t wanted, uint64_t key)
 {
         uint64_t *heap = c->best;
         if (c->n_best < wanted) {
@@ -148,10 +147,10 @@ static void offer(choice *c, int32_t wanted, uint64_t key)
 }
 
 /* The groups of greatest relevance, best first. */
-static void find_best(choice *c)
+static void find_best(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
-        const int32_t per = args->n_listed != NULL ? 1 : 1 << args->group_shift;
+        const int32_t per = args->n_clusters != NULL ? 1 : 1 << args->group_shift;
         const int32_t filling = (c->room + per - 1) / per + (per > 1);
         const int32_t wanted = filling < c->n_groups ? filling : c->n_groups;
         if (args->weigh != DCI_GPU_WEIGH_EVEN)
@@ -172,7 +171,7 @@ static int32_t group_of(uint64_t key)
 }
 
 /* Members of the best groups until the room is full. */
-static void take_members(choice *c)
+static void take_members(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
         const uint64_t first = c->list * (uint64_t)args->stride;
@@ -196,7 +195,7 @@ static int by_number(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-static void put_in_order(choice *c)
+static void put_in_order(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
         int32_t *positions = args->positions + c->list * (uint64_t)args->stride, n = 0;
@@ -212,10 +211,10 @@ static void put_in_order(choice *c)
                                      (uint64_t)q] = -FLT_MAX;
 }
 
-/* For later plans: in the order of choice. */
-static void keep(const choice *c)
+/* Stores the selection for later plans, best first. */
+static void keep(const selecting *c)
 {
-        const dci_gpu_selection_cache *kept = &c->args->kept;
+        const dci_gpu_selection_cache *kept = &c->args->selection;
         int32_t *list = dci_gpu_of_row(kept->lists, kept->row_bytes, c->row);
         int32_t *counts = dci_gpu_of_row(kept->counts, kept->row_bytes, c->row);
         memcpy(list + (uint64_t)c->head * (uint64_t)kept->room, c->tokens, (size_t)c->n_tokens * sizeof *list);
@@ -224,15 +223,15 @@ static void keep(const choice *c)
 
 static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t head, const dci_gpu_view *view)
 {
-        choice c = {.args = args,
-                    .list = (uint64_t)sequence * (uint64_t)args->n_heads + (uint64_t)head,
-                    .row = args->rows[sequence],
-                    .head = head,
-                    .n_candidates = view->n_candidates,
-                    .room = view->room};
+        selecting c = {.args = args,
+                       .list = (uint64_t)sequence * (uint64_t)args->n_heads + (uint64_t)head,
+                       .row = args->rows[sequence],
+                       .head = head,
+                       .n_candidates = view->n_candidates,
+                       .room = view->room};
         const uint64_t held = (uint64_t)c.row * (uint64_t)args->n_heads + (uint64_t)head;
         const int32_t per = 1 << args->group_shift;
-        const bool keeps = args->kept.lists != NULL;
+        const bool keeps = args->selection.lists != NULL;
         if (args->due != NULL && args->due[c.list] != args->due_is)
                 return;
         if (args->n_ranked != NULL)
@@ -243,11 +242,11 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
                 args->counts[c.list] = 0;
         if (!view->sparse)
                 return;
-        c.room = keeps ? args->kept.room : c.room;
+        c.room = keeps ? args->selection.room : c.room;
         c.room = args->none ? 0 : c.room < args->stride ? c.room : args->stride;
         c.scores = args->scores + c.list * (uint64_t)args->max_groups * (uint64_t)args->group;
-        c.n_groups = args->n_listed != NULL ? args->n_listed[held] : (c.n_candidates + per - 1) / per;
-        c.look = args->n_listed != NULL && c.n_candidates != args->n_grouped[sequence];
+        c.n_groups = args->n_clusters != NULL ? args->n_clusters[held] : (c.n_candidates + per - 1) / per;
+        c.skip_empty = args->n_clusters != NULL && c.n_candidates != args->n_grouped[sequence];
         c.n_groups = c.n_groups < args->max_groups ? c.n_groups : args->max_groups;
         if (c.room == 0 || c.n_groups <= 0)
                 return;
@@ -268,7 +267,7 @@ void dci_gpu_ref_select(const dci_gpu_select_args *args)
                 DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
                 for (int32_t h = 0; h < args->n_heads; h++)
                         select(args, i, h, &view);
-                if (args->kept.lists != NULL)
+                if (args->selection.lists != NULL)
                         continue;
                 args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
                 args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;

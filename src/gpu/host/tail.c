@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Attention over candidates that were not chosen, by low-bit values, in binary64. What cuda/tail/tail.cuh must do. */
+/* Reference of cuda/tail/tail.cuh: attention over candidates that were not selected, by low-bit values, in binary64. */
 #include "gpu/gpu_internal.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
+#include "gpu/host/reference.h"
 #include "simd/codes/codes.h"
 #include "simd/convert.h"
 #include "sketch/rotate.h"
 
-#define BLOCK 128 /* tokens that lie across: src/kv/stages/tail_lowbit.c */
+#define BLOCK 128 /* tokens of a transposed block: src/kv/stages/tail_lowbit.c */
 
 /* A list, and the values of its head. */
 typedef struct lowbit {
@@ -20,15 +21,10 @@ typedef struct lowbit {
         const float *scores; /* [candidate][group] */
 } lowbit;
 
-/* What the head has in the chunk of a candidate. */
+/* The head's values in the chunk of a candidate. */
 static const unsigned char *place_of(const lowbit *l, size_t candidate)
 {
-        const dci_gpu_chunks *chunks = &l->args->chunks;
-        const size_t shift = (size_t)chunks->piece_shift, at = candidate / DCI_GPU_CHUNK;
-        const size_t number = (size_t)chunks->numbers[l->row * chunks->stride + at];
-        return chunks->pieces[number >> shift] + chunks->layer_at +
-               (number & (((size_t)1 << shift) - 1)) * chunks->chunk_bytes + l->head * chunks->head_bytes +
-               (size_t)l->args->tail_at;
+        return dci_gpu_chunk_of(&l->args->chunks, l->row, l->head, candidate / DCI_GPU_CHUNK) + l->args->tail_at;
 }
 
 static double scale_of(const lowbit *l, const unsigned char *place, size_t candidate)
@@ -39,7 +35,7 @@ static double scale_of(const lowbit *l, const unsigned char *place, size_t candi
         return (double)dci_bf16_to_float(narrow);
 }
 
-/* A word has one coordinate of 32 / bits tokens: those of each four in its bytes, one four above the other. */
+/* A word has one coordinate of 32 / bits tokens: byte i has tokens i, 4 + i, .., later ones in higher bits. */
 static unsigned code_of(const lowbit *l, const unsigned char *place, size_t candidate, size_t coordinate)
 {
         const size_t per_line = 32 / l->bits, cell = DCI_CODE_ROWS * BLOCK * l->bits / 8;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Attention over candidates that were not chosen, by means of pages, in binary64. What cuda/tail/tail_sums.cu must do. */
+/*
+ * Reference of cuda/tail/tail_sums.cu: attention over candidates that were not selected, by means of pages, in
+ * binary64.
+ */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "gpu/host/reference.h"
-#include "simd/convert.h"
 
 /* A list, and the head's rows. */
 typedef struct pages {
@@ -19,32 +21,17 @@ typedef struct pages {
 
 /* One page, as one query head sees it. */
 typedef struct page {
-        size_t size, rest; /* tokens, and those that were not chosen */
-        int32_t first;     /* of the list's entries that lie in it; size - rest of them */
+        size_t size, rest; /* tokens, and those that were not selected */
+        int32_t first;     /* entry of the list in the page; there are size - rest */
         double score;
 } page;
-
-static double number(const void *from, size_t at, int32_t dtype)
-{
-        uint16_t half;
-        float single;
-        if (dtype == DCI_F32) {
-                memcpy(&single, (const unsigned char *)from + at * sizeof single, sizeof single);
-                return (double)single;
-        }
-        memcpy(&half, (const unsigned char *)from + at * sizeof half, sizeof half);
-        return (double)(dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half));
-}
 
 /* The mean key, or value, of a page. */
 static const unsigned char *mean_of(const pages *l, size_t number_of_page, bool value)
 {
         const dci_gpu_tail_sums_args *args = l->args;
-        const dci_gpu_chunks *chunks = &args->chunks;
-        const size_t per_chunk = DCI_GPU_CHUNK >> args->page_shift, shift = (size_t)chunks->piece_shift;
-        const size_t chunk = (size_t)chunks->numbers[l->row * chunks->stride + number_of_page / per_chunk];
-        return chunks->pieces[chunk >> shift] + chunks->layer_at +
-               (chunk & (((size_t)1 << shift) - 1)) * chunks->chunk_bytes + l->head * chunks->head_bytes +
+        const size_t per_chunk = DCI_GPU_CHUNK >> args->page_shift;
+        return dci_gpu_chunk_of(&args->chunks, l->row, l->head, number_of_page / per_chunk) +
                (value ? args->values_at : args->keys_at) + number_of_page % per_chunk * l->dim * 2;
 }
 
@@ -62,12 +49,13 @@ static double product(const pages *l, const void *query, const void *key)
 {
         double sum = 0.0;
         for (size_t j = 0; j < l->dim; j++)
-                sum += number(query, j, l->args->query_dtype) * number(key, j, l->args->dtype);
+                sum += (double)dci_gpu_load(query, j, l->args->query_dtype) *
+                       (double)dci_gpu_load(key, j, l->args->dtype);
         return sum * (double)l->args->scale;
 }
 
-/* Pages are asked for in turn: *entry is the first of the list's that lies in this page, and then in the next. */
-static page look_at(const pages *l, size_t p, int32_t *entry)
+/* Call for pages in order: *entry is the list's first entry in this page, and afterwards in the next one. */
+static page next_page(const pages *l, size_t p, int32_t *entry)
 {
         const size_t per_page = (size_t)1 << l->args->page_shift, left = l->n_candidates - p * per_page;
         page out = {.size = left < per_page ? left : per_page, .first = *entry};
@@ -95,11 +83,11 @@ static void add_page(const pages *l, double weight, size_t p, const page *of, do
         const unsigned char *mean = mean_of(l, p, true);
         const double times = (double)(whole ? of->rest : of->size);
         for (size_t j = 0; j < l->dim; j++)
-                sums[j] += weight * times * number(mean, j, l->args->dtype);
+                sums[j] += weight * times * (double)dci_gpu_load(mean, j, l->args->dtype);
         for (size_t i = 0; i < of->size - of->rest && !whole; i++) {
                 const unsigned char *value = chosen_at(l, of->first + (int32_t)i).value;
                 for (size_t j = 0; j < l->dim; j++)
-                        sums[j] -= weight * number(value, j, l->args->dtype);
+                        sums[j] -= weight * (double)dci_gpu_load(value, j, l->args->dtype);
         }
 }
 
@@ -109,12 +97,12 @@ static void attend(const pages *l, const void *query, float *out, float *lse)
         double most = -INFINITY, sum = 0.0, sums[DCI_GPU_MAX_DIM] = {0.0};
         int32_t entry = 0;
         for (size_t p = 0; p < l->n_pages; p++) {
-                const page of = look_at(l, p, &entry);
+                const page of = next_page(l, p, &entry);
                 most = of.rest > 0 ? fmax(most, score_of(l, query, p, &of)) : most;
         }
         entry = 0;
         for (size_t p = 0; p < l->n_pages; p++) {
-                const page of = look_at(l, p, &entry);
+                const page of = next_page(l, p, &entry);
                 const double weight = of.rest > 0 ? exp(score_of(l, query, p, &of) - most) : 0.0;
                 sum += weight * (double)of.rest;
                 if (weight > 0.0)

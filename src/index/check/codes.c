@@ -9,11 +9,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "core/file.h"
 #include "index/check/codes.h"
 #include "index/codes/rows.h"
 
-/* How much farther from its row a code of another machine may lie; a learned transform does not measure by that distance. */
+/* How much farther from its row a code of another machine may be; a learned transform does not measure by that distance. */
 #define FARTHER 1.05
 #define FARTHER_LEARNED 1.5
 
@@ -82,25 +83,19 @@ dci_status dci_check_frames(const dci_index *index)
 
 /* A worker's scratch. */
 typedef struct parts {
-        unsigned char *block, *encode, *decode; /* decode: behind what decoding takes, a row's codes */
+        unsigned char *block, *encode, *decode; /* decode: scratch of decoding, then a row's codes */
         float *wide, *decoded;
 } parts;
 
-static size_t lay_out(const dci_index *index, unsigned char *memory, parts *out)
+static size_t lay_out(const dci_index *index, void *memory, parts *out)
 {
         const dci_frames *frames = &index->rows.codes->frames;
-        const size_t dim = frames->dim;
-        const size_t sizes[] = {frames->block_bytes, dci_frames_encode_bytes(frames, false),
-                                dci_frames_scratch_bytes(frames), DCI_CODE_ROWS * dim * sizeof(float),
-                                dim * sizeof(float)};
-        void *at[sizeof sizes / sizeof *sizes];
-        size_t total = 0;
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-                at[i] = memory == NULL ? NULL : memory + total;
-                total += dci_lines(sizes[i]);
-        }
-        *out = (parts){at[0], at[1], at[2], at[3], at[4]};
-        return total;
+        const dci_arena_part list[] = {{frames->block_bytes, &out->block},
+                                       {dci_frames_encode_bytes(frames, false), &out->encode},
+                                       {dci_frames_scratch_bytes(frames), &out->decode},
+                                       {DCI_CODE_ROWS * frames->dim * sizeof(float), &out->wide},
+                                       {frames->dim * sizeof(float), &out->decoded}};
+        return DCI_ARENA(list, memory);
 }
 
 size_t dci_check_codes_bytes(const dci_index *index)

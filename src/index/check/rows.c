@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Rows and what is kept beside them. Norms, projections and codes of an index that was made here are these kernels' to the bit; a
+ * Rows and what is kept of them. Norms, projections and codes of an index that was made here are these kernels' to the bit; a
  * loaded one may have them from a machine that rounds otherwise.
  */
 #include "core/internal.h"
@@ -95,7 +95,7 @@ dci_status dci_check_projections(const dci_view *view, bool empty_too, const cha
                 for (size_t j = 0; j < rows->n_simple; j++)
                         for (size_t i = 0; i < n; i++) {
                                 if (!empty_too && rows->gaps && dci_view_id(view, (int32_t)(first + i)) < 0)
-                                        continue; /* what lies there is left over */
+                                        continue; /* an empty slot holds leftovers */
                                 const float x = chunk->projections[j * chunk->stride + i];
                                 if (fabsf(x) <= MAX_PROJECTION) /* not NaN either */
                                         continue;
@@ -264,29 +264,27 @@ static dci_status check_some(const dci_row_check *c, size_t first, size_t n)
         const void *rows[BLOCK_ROWS];
         float norms[BLOCK_ROWS];
         const dci_rows *of = c->view.rows;
-        dci_status status = DCI_OK;
         dci_view_pointers(&c->view, first, NULL, n, rows);
         if (of->with_norms)
                 dci_view_norms(&c->view, first, NULL, n, norms);
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
+        for (size_t i = 0; i < n; i++)
                 if (!of->gaps || dci_view_id(&c->view, (int32_t)(first + i)) >= 0)
-                        status = check_norms(c, first + i, rows[i], of->with_norms ? &norms[i] : NULL);
-        return status == DCI_OK && of->n_simple > 0 ? check_projected(c, first, n, rows, norms) : status;
+                        DCI_TRY(check_norms(c, first + i, rows[i], of->with_norms ? &norms[i] : NULL));
+        return of->n_simple > 0 ? check_projected(c, first, n, rows, norms) : DCI_OK;
 }
 
 dci_status dci_check_rows(const dci_row_check *c, size_t first, size_t end, void *scratch)
 {
         const size_t full = (size_t)1 << c->view.rows->chunk_shift;
-        dci_status status = DCI_OK;
-        for (size_t slot = first, n; slot < end && status == DCI_OK; slot += n) {
+        for (size_t slot = first, n; slot < end; slot += n) {
                 n = end - slot < BLOCK_ROWS ? end - slot : BLOCK_ROWS;
                 n = full - slot % full < n ? full - slot % full : n;
-                status = check_some(c, slot, n);
+                DCI_TRY(check_some(c, slot, n));
         }
-        for (size_t slot = first, n; slot < end && status == DCI_OK && c->view.rows->codes != NULL; slot += n) {
+        for (size_t slot = first, n; slot < end && c->view.rows->codes != NULL; slot += n) {
                 n = DCI_CODE_ROWS - slot % DCI_CODE_ROWS;
                 n = end - slot < n ? end - slot : n;
-                status = dci_check_block(c, slot, n, scratch);
+                DCI_TRY(dci_check_block(c, slot, n, scratch));
         }
-        return status;
+        return DCI_OK;
 }

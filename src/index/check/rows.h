@@ -3,7 +3,7 @@
 /*
  * What must hold of an index. dci_index_check asks all of it; loading asks the part that a file can have wrong, by the same functions.
  *
- * Nothing here trusts a number before it was looked at: counts come first, then lists by them, then what lists point to.
+ * Nothing here trusts a number before it was checked: counts come first, then lists by them, then what lists point to.
  */
 #ifndef DCI_INDEX_CHECK_ROWS_H
 #define DCI_INDEX_CHECK_ROWS_H

@@ -10,7 +10,7 @@
 #include "index/check/tree.h"
 #include "index/tree/route.h"
 
-/* Points of a level that are looked at to see whether they lie with the nearest node. */
+/* Points of a level that are checked to be with the nearest node. */
 #define LOOKED_AT ((size_t)1024)
 
 static size_t words_of(size_t n)
@@ -209,18 +209,17 @@ static dci_status check_level(const dci_index *index, size_t l, uint64_t *seen, 
 {
         const dci_tree *tree = index->tree;
         const dci_level *level = &tree->levels[l];
-        dci_status status = DCI_OK;
         memset(seen, 0, n_words * sizeof *seen);
-        for (size_t i = 0; i < level->n && status == DCI_OK; i++) {
-                status = check_node(index, l, i, seen);
+        for (size_t i = 0; i < level->n; i++) {
+                DCI_TRY(check_node(index, l, i, seen));
                 const int32_t parent = level->parents[i];
                 const bool top = l + 1 == tree->n_levels;
-                if (status == DCI_OK && (top ? parent != -1 : parent < 0 || (size_t)parent >= tree->levels[l + 1].n))
-                        status = dci_fail(DCI_ERR_FORMAT, "node %zu of level %zu of %zu has parent %d", i, l,
-                                          tree->n_levels, (int)parent);
+                if (top ? parent != -1 : parent < 0 || (size_t)parent >= tree->levels[l + 1].n)
+                        return dci_fail(DCI_ERR_FORMAT, "node %zu of level %zu of %zu has parent %d", i, l,
+                                        tree->n_levels, (int)parent);
         }
         memset(seen, 0, n_words * sizeof *seen);
-        return status == DCI_OK && l > 0 ? check_links(tree, l, seen) : status;
+        return l > 0 ? check_links(tree, l, seen) : DCI_OK;
 }
 
 dci_status dci_check_tree(const dci_index *index, const dci_view *view)
@@ -307,7 +306,7 @@ static dci_status check_ready(const dci_tree *tree, size_t l)
                     : dci_fail(DCI_ERR_FORMAT, "what points are compared with on level %zu are not its nodes", l);
 }
 
-/* --- what lies near ------------------------------------------------------------------------------------------------------------------ */
+/* --- what is near -------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct nearness {
         const dci_index *index;
@@ -352,7 +351,7 @@ static double norm2(const float *a, size_t n)
         return sum;
 }
 
-/* Inserting looks at the cells around only, so a few things may lie elsewhere; where half of them do, the tree is no use. */
+/* Inserting compares with the cells around only, so a few things may be with another node; where half of them are, the tree is no use. */
 static dci_status judge(const nearness *s)
 {
         const dci_tree *tree = s->index->tree;
@@ -361,7 +360,7 @@ static dci_status judge(const nearness *s)
         for (size_t i = 0; i < s->n; i++) {
                 const float *point = s->points + i * wide, *nodes = tree->levels[s->l].points;
                 const float *own = nodes + (size_t)s->owners[i] * wide, *nearest = nodes + (size_t)s->found[i] * wide;
-                /* Scores round in proportion to lengths: what lies about as near counts. */
+                /* Scores round in proportion to lengths: what is about as near counts. */
                 const double slack = dci_norm_slack(wide, norm2(point, wide) + norm2(own, wide));
                 away += distance2(point, own, wide) > distance2(point, nearest, wide) + 4.0 * slack;
         }

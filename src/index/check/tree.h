@@ -12,8 +12,8 @@ dci_status dci_check_tree(const dci_index *index, const dci_view *view);
 /* Nodes [first, end) of the lowest level: points, reach and means, made again from the rows. scratch: dci_check_nodes_bytes. */
 size_t dci_check_nodes_bytes(const dci_index *index);
 dci_status dci_check_nodes(const dci_index *index, size_t first, size_t end, void *scratch);
-/* The same above the lowest level; the nodes as products with many points want them; and whether things lie near: of those
- * looked at (1,024 a level, evenly spread) less than half with another node than the nearest. */
+/* The same above the lowest level; the nodes as products with many points want them; and whether things are near: of those
+ * checked (1,024 a level, evenly spread) less than half with another node than the nearest. */
 dci_status dci_check_levels(const dci_index *index, const dci_view *view);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Codes fitted to queries: a transform is learned, all rows are encoded anew beside searches, and the codes change places. */
+/* Codes fitted to queries: a transform is learned, all rows are encoded again while searches go on, and the codes are swapped. */
 #include "core/internal.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ static dci_status learn(const dci_index *index, const dci_queries *queries, dci_
         return status;
 }
 
-/* Rows that lie where the index's lie, with codes of their own. */
+/* The rows of the index, with codes of their own. */
 static dci_status shadow(const dci_index *index, dci_rows *out)
 {
         const dci_rows *rows = &index->rows;

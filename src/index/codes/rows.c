@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Sketches of rows: codes lie slot by slot beside the rows, so they come and go with them. A block of 32 slots keeps the frame it
- * began with while it holds rows; a row that comes to a block of another frame is encoded anew.
+ * Codes of rows are stored slot by slot in the chunks of the rows, so they come and go with them. A block of 32 slots keeps the frame it
+ * began with while it holds rows; a row that comes to a block of another frame makes the block be encoded again.
  */
 #include "core/internal.h"
 
@@ -118,7 +118,7 @@ static float off_centre(const dci_rows *rows, const float *row, size_t frame)
         return distance2;
 }
 
-/* The frame of a block for a row that comes to it: the one it has, unless the row lies much nearer to another's centre. Rows of a
+/* The frame of a block for a row that comes to it: the one it has, unless the row is much nearer to another's centre. Rows of a
  * block are often neighbours, so the others will be better off, too. */
 #define MUCH_NEARER 0.5f
 
@@ -159,7 +159,7 @@ void dci_rows_encode_one(dci_rows *rows, size_t slot)
                         put_row(rows, chunk, r);
 }
 
-/* What was learned, or centres, unless so many have come together that it is better to begin anew, or no row is left that has them. */
+/* What was learned, or centres, unless so many have come together that it is better to start over, or no row has them any more. */
 dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
 {
         const size_t n = rows->codes == NULL ? 0 : atomic_load(&from->codes->frames.n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Search with codes: the rows that a search looks at are ranked by estimates from their codes, and the best of them are scored by the
+ * Search with codes: the candidates of a search are ranked by estimates from their codes, and the best of them are scored by the
  * canonical kernel. With a guarantee, every row whose estimate plus its bound reaches the k-th best score is scored as well.
  *
  * Goodness is what estimates are made of: the inner product for IP, times the row's inverse norm for COSINE, and for L2
@@ -51,7 +51,7 @@ typedef struct stretch {
         uint16_t from, n;
 } stretch;
 
-/* Up to DCI_SCAN_ROWS rows of the selection, and where their estimates lie among those of their units. */
+/* Up to DCI_SCAN_ROWS rows of the selection, and the place of their estimates among those of their units. */
 typedef struct portion {
         dci_unit units[DCI_SCAN_UNITS];
         size_t n_units, count;
@@ -179,7 +179,7 @@ static bool next_portion(const ranking *r, const task_state *t, size_t *first, p
 }
 
 /*
- * Where to start: a sample of rows, evenly spread, tells about where the last estimate that is kept will lie. The guess is set low
+ * Where to start: a sample of rows, evenly spread, gives an estimate of the last one that is kept. The guess is set low
  * enough to hold but once in a thousand queries (as in flat/batch_sample.c); where it did not, rows are ranked again without.
  */
 #define SAMPLE_UNITS (4 * DCI_SCAN_UNITS)
@@ -363,7 +363,7 @@ static void rank_task(void *arg, size_t task, size_t worker)
         }
 }
 
-/* Queries of a task: the chooser's group, else as many as one pass takes, but no fewer tasks than workers. */
+/* Queries of a task: the candidates' group, else as many as one pass takes, but no fewer tasks than workers. */
 static void plan(ranking *r)
 {
         const dci_flat *flat = r->flat;
@@ -391,7 +391,7 @@ static void report(const ranking *r, dci_search_stats *stats)
                 stats->distances += r->counts[i].scored;
                 stats->candidates += r->counts[i].scored;
         }
-        if (r->candidates == NULL) /* a chooser has looked at what it finds already */
+        if (r->candidates == NULL) /* candidates are counted already */
                 stats->visited = looked_at;
         stats->proposed = looked_at;
 }
@@ -409,15 +409,7 @@ static dci_status run(ranking *r, dci_search_stats *stats)
         r->counts = dci_calloc(flat->context, r->n_workers, sizeof *r->counts);
         dci_status status = DCI_ERR_MEMORY;
         if (r->scratch != NULL && r->counts != NULL) {
-                const dci_region region = {flat->context,
-                                           (flat->queries->n + r->group - 1) / r->group,
-                                           r->n_workers,
-                                           rank_task,
-                                           r,
-                                           flat->progress,
-                                           flat->n * flat->queries->n,
-                                           flat->object};
-                status = dci_parallel(&region);
+                status = dci_flat_run(flat, (flat->queries->n + r->group - 1) / r->group, r->n_workers, rank_task, r);
                 report(r, stats);
         }
         dci_free(flat->context, r->counts, r->n_workers, sizeof *r->counts);

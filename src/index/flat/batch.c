@@ -4,7 +4,7 @@
  * Exact search for large batches: propose by cheap arithmetic, decide by the canonical kernel.
  *
  * A tile of rows is prepared once (rounded to bf16 for AMX, else widened to float) and multiplied with every query
- * of a block. Each product comes with a bound on how far it may lie from the canonical score, so "product + bound below the
+ * of a block. Each product comes with a bound on its distance from the canonical score, so "product + bound below the
  * k-th best lower bound so far" is proof that a row cannot enter. What remains, little more than k rows, is scored by the
  * canonical kernel. So the answer is that of flat/flat.c, bit for bit.
  *
@@ -68,7 +68,7 @@ static size_t settle(const batch *b, batch_worker *w, size_t query, const batch_
         return list->n < b->k ? list->n : b->k;
 }
 
-/* A full list is first cut by bounds. If that frees little (many near-ties), its rows are scored, which leaves exactly k. */
+/* A full list is first cut by bounds. If that frees little (many near-ties), its rows are scored, and exactly k are kept. */
 static void make_room(const batch *b, batch_worker *w, size_t query, batch_list *list)
 {
         cut_list(b, w, list);
@@ -239,10 +239,7 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
         b.capacity = k + (k < 64 ? 128 : 2 * k);
         plan(&b, &n_tasks, &n_workers);
         DCI_TRY(dci_batch_workers_create(&b, n_workers));
-        dci_region region = {
-                flat->context, n_tasks, n_workers, search_block, &b, flat->progress, flat->n * flat->queries->n,
-                flat->object};
-        dci_status status = dci_parallel(&region);
+        dci_status status = dci_flat_run(flat, n_tasks, n_workers, search_block, &b);
         for (size_t i = 0; i < n_workers; i++)
                 stats->distances += b.workers[i].scored;
         dci_batch_workers_destroy(&b);

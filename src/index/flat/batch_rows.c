@@ -90,7 +90,7 @@ void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows,
                 dci_gemm_nt(rows->n, columns, dim, rows->f32, dim, from, ld, products, DCI_BATCH_COLUMNS);
                 return;
         }
-        /* Rows and queries change places, so that a row's products lie side by side. */
+        /* Rows and queries change places, so that a row's products are adjacent. */
         const void *pointers[DCI_BATCH_COLUMNS];
         for (size_t c = 0; c < columns; c++)
                 pointers[c] = from + c * ld;

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Where to start: without a limit, the first rows all enter a query's list, and while the limit rises k ln(n / k) more do.
- * A sample of rows, evenly spread, tells beforehand about where the k-th best will lie. The guess is set low enough to hold
+ * A sample of rows, evenly spread, gives an estimate of the k-th best score. The guess is set low enough to hold
  * nearly always; flat/batch.c notices when it did not.
  */
 #include "core/internal.h"

@@ -63,7 +63,7 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
         w->keys = take(a, 2 * b->capacity, sizeof *w->keys);
         if (a->memory == NULL)
                 return;
-        /* OpenBLAS leaves the columns of missing queries as they are: they must hold numbers. */
+        /* OpenBLAS does not write the columns of missing queries: they must hold numbers. */
         memset(w->products, 0, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS * sizeof *w->products);
         memset(w->sample_products, 0, b->n_sample * DCI_BATCH_COLUMNS * sizeof *w->sample_products);
         for (size_t q = 0; q < block; q++)

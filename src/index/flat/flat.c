@@ -57,8 +57,8 @@ void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t 
         }
 }
 
-/* Selected rows that lie close together: reading all of them in order beats picking them, because memory delivers whole lines
- * in order best. The scores of the others are dropped. False when they lie too far apart. */
+/* Selected rows that are close together: reading all of them in order beats picking them, because memory delivers whole lines
+ * in order best. The scores of the others are dropped. False when they are too far apart. */
 #define CLOSE 2
 static bool score_close(const dci_flat *flat, size_t query, const int32_t *slots, size_t count, float *out)
 {
@@ -180,6 +180,13 @@ static size_t plan(direct *d)
         return workers < d->n_groups * d->n_segments ? workers : d->n_groups * d->n_segments;
 }
 
+dci_status dci_flat_run(const dci_flat *flat, size_t n_tasks, size_t n_workers, dci_task_fn fn, void *arg)
+{
+        const dci_region region = {
+                flat->context, n_tasks, n_workers, fn, arg, flat->progress, flat->n * flat->queries->n, flat->object};
+        return dci_parallel(&region);
+}
+
 dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats)
 {
         const size_t n_queries = flat->queries->n;
@@ -202,9 +209,7 @@ dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, flo
                         status = DCI_ERR_MEMORY;
         }
         if (status == DCI_OK) {
-                dci_region region = {flat->context,  d.n_groups * d.n_segments, n_workers,   search_task, &d,
-                                     flat->progress, flat->n * n_queries,       flat->object};
-                status = dci_parallel(&region);
+                status = dci_flat_run(flat, d.n_groups * d.n_segments, n_workers, search_task, &d);
         }
         if (status == DCI_OK && n_parts > 0)
                 merge_parts(&d);

@@ -16,7 +16,7 @@ typedef struct dci_flat {
         dci_view view;
         dci_slot_ids ids;
         const dci_selection *selection;
-        size_t n; /* rows to look at */
+        size_t n; /* rows to score */
         const dci_queries *queries;
         const void *object; /* for callbacks */
         const dci_progress *progress;
@@ -36,12 +36,15 @@ void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t 
 dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
                            dci_search_stats *stats);
 
+/* Runs the tasks of a search, whose progress counts rows times queries. */
+dci_status dci_flat_run(const dci_flat *flat, size_t n_tasks, size_t n_workers, dci_task_fn fn, void *arg);
+
 DCI_INLINE bool dci_metric_descending(dci_metric metric)
 {
         return metric != DCI_METRIC_L2;
 }
 
-/* Rows looked at by one task when fewer queries than threads share the rows out. */
+/* Rows scored by one task when fewer queries than threads share the rows out. */
 #define DCI_SEGMENT_ROWS ((size_t)2048)
 
 #endif

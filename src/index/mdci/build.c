@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The tree built anew, beside readers, and swapped in under the lock. */
+/* Rebuilds the tree while searches go on, and swaps it in under the lock. */
 #include "core/internal.h"
 
 #include <string.h>

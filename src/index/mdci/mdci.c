@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Adding and removing: small changes are planned beside readers and carried out under the lock; what would move much of the tree
- * builds it anew.
+ * Adding and removing: small changes are planned while searches go on, and carried out under the lock; a change that would
+ * move much of the tree rebuilds it.
  */
 #include "core/internal.h"
 
@@ -268,11 +268,8 @@ static dci_status find_leaving(const dci_index *index, size_t n, const int64_t *
 static dci_status remove_few(dci_index *index, size_t n, const int64_t *ids, const dci_idmap *leaving, bool *out_alone)
 {
         dci_tree_plan plan;
-        dci_status status = dci_tree_plan_remove(index->tree, &index->rows, leaving, n, ids, &plan, out_alone);
-        if (status != DCI_OK)
-                return status;
-        if (!*out_alone)
-                status = dci_tree_plan_reserve(&plan, &index->retired);
+        DCI_TRY(dci_tree_plan_remove(index->tree, &index->rows, leaving, n, ids, &plan, out_alone));
+        dci_status status = *out_alone ? DCI_OK : dci_tree_plan_reserve(&plan, &index->retired);
         if (status == DCI_OK && !*out_alone) {
                 const dci_tree_store store = {&index->rows, atomic_load(&index->map)};
                 dci_index_exclusive_begin(index);
@@ -292,14 +289,10 @@ dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids)
 {
         const size_t n_live = atomic_load(&index->n_live);
         dci_idmap *leaving = NULL;
-        dci_status status = check_version(index);
-        if (status == DCI_OK)
-                status = find_leaving(index, n, ids, &leaving);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_version(index));
+        DCI_TRY(find_leaving(index, n, ids, &leaving));
         bool alone = n >= n_live / MUCH;
-        if (!alone)
-                status = remove_few(index, n, ids, leaving, &alone);
+        dci_status status = alone ? DCI_OK : remove_few(index, n, ids, leaving, &alone);
         if (status == DCI_OK && alone)
                 status = dci_mdci_rebuild(index, NULL, leaving, index->tree->c_squared, index->next_id, NULL);
         dci_idmap_destroy(index->context, leaving);

@@ -59,7 +59,7 @@ dci_status dci_index_page_ids(const dci_index *index, int32_t page, int64_t *out
         size_t n = 0;
         for (size_t i = 0; status == DCI_OK && (size_t)page < tree->n_pages && i < tree->page_rows; i++) {
                 const int64_t id = dci_view_id(&view, page * (int32_t)tree->page_rows + (int32_t)i);
-                if (id >= 0) /* rows lie at the front */
+                if (id >= 0) /* rows are at the front */
                         out_ids[n++] = id;
         }
         if (status == DCI_OK)

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/mdci/search.h"
 #include "index/pdci/pdci.h"
 #include "index/pdci/project.h"
@@ -43,7 +44,7 @@ bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, co
         const bool retrieves_all = out->num_to_retrieve != 0 ? out->num_to_retrieve >= flat->n : out->retrieve >= 1.0;
         if (k >= flat->n || (opens_all(tree, &out->descent) && retrieves_all))
                 return false;
-        /* Few rows count: all of them are soon looked at. */
+        /* Few rows count: all of them are soon scored. */
         const double share = out->descent.field_of_view == 0
                                      ? out->descent.share
                                      : (double)out->descent.field_of_view / (double)tree->levels[0].n;
@@ -57,25 +58,18 @@ typedef struct ranking {
         void *rest;
 } ranking;
 
-static size_t ranking_lay_out(const dci_mdci_search *s, unsigned char *at, ranking *out)
+static size_t ranking_lay_out(const dci_mdci_search *s, void *memory, ranking *out)
 {
         const size_t n = s->candidates.flat->n, m = s->index->directions.n;
         if (m == 0)
                 return 0;
-        const size_t sizes[] = {m * sizeof(float),
-                                m * n * sizeof(float),
-                                n * sizeof(float),
-                                n * sizeof(float),
-                                (n + 63) / 64 * sizeof(uint64_t),
-                                dci_pdci_scratch_bytes(n)};
-        void *parts[6];
-        size_t total = 0;
-        for (int i = 0; i < 6; i++) {
-                parts[i] = at == NULL ? NULL : at + total;
-                total += dci_lines(sizes[i]);
-        }
-        *out = (ranking){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]};
-        return total;
+        const dci_arena_part parts[] = {{m * sizeof(float), &out->query},
+                                        {m * n * sizeof(float), &out->projections},
+                                        {n * sizeof(float), &out->lifts},
+                                        {n * sizeof(float), &out->norms},
+                                        {(n + 63) / 64 * sizeof(uint64_t), &out->bits},
+                                        {dci_pdci_scratch_bytes(n), &out->rest}};
+        return DCI_ARENA(parts, memory);
 }
 
 /* Of n rows found, those that P-DCI retrieves for any query of the group. */
@@ -146,7 +140,7 @@ dci_status dci_mdci_begin(void *search, const dci_index *index, const dci_flat *
         s->k = s->descent.at_least;
         s->c_squared = tree->c_squared;
         s->candidates = (dci_candidates){.flat = flat, .select = select, .ctx = s, .group = group};
-        s->candidates.most = flat->n;
+        s->candidates.max_slots = flat->n;
         s->candidates.own_bytes = dci_tree_descend_bytes(tree) + ranking_lay_out(s, NULL, &r);
         s->candidates.work = (size_t)(s->descent.share * (double)flat->n) * flat->view.rows->dim;
         const size_t n_nodes = tree->levels[0].n,

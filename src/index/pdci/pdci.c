@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/pdci/pdci.h"
 #include "simd/convert.h"
 
@@ -20,19 +21,14 @@ typedef struct pdci_scratch {
         uint64_t *keys;     /* 2 n */
 } pdci_scratch;
 
-/* Parts begin at cache lines. With bytes NULL only measures. */
-static size_t lay_out(unsigned char *bytes, size_t n, pdci_scratch *out)
+static size_t lay_out(void *memory, size_t n, pdci_scratch *out)
 {
-        const size_t sizes[] = {n * sizeof(float), n * sizeof(float), (n + DCI_LANES) * sizeof(float),
-                                (n + SAMPLE) * sizeof(int32_t), 2 * n * sizeof(uint64_t)};
-        void *parts[5];
-        size_t at = 0;
-        for (int i = 0; i < 5; i++) {
-                parts[i] = bytes == NULL ? NULL : bytes + at;
-                at += dci_lines(sizes[i]);
-        }
-        *out = (pdci_scratch){parts[0], parts[1], parts[2], parts[3], parts[4]};
-        return at;
+        const dci_arena_part parts[] = {{n * sizeof(float), &out->farthest},
+                                        {n * sizeof(float), &out->differences},
+                                        {(n + DCI_LANES) * sizeof(float), &out->kept},
+                                        {(n + SAMPLE) * sizeof(int32_t), &out->order},
+                                        {2 * n * sizeof(uint64_t), &out->keys}};
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_pdci_scratch_bytes(size_t n)
@@ -116,7 +112,7 @@ static dci_rank last_visit(const dci_pdci_cell *cell, const float *projections, 
         for (size_t j = 0; j < cell->n_simp; j++) {
                 size_t here = 0;
                 measure(cell, projections, first + j, 1, s->differences);
-                /* What lies between the bounds is counted before it is stored: it may not fit. */
+                /* What is between the bounds is counted before it is stored: it may not fit. */
                 size_t less = dci_count_less(kernels, s->differences, cell->n, low);
                 size_t within = dci_count_less(kernels, s->differences, cell->n, nextafterf(high, INFINITY)) - less;
                 if (kept + within > cell->n)
@@ -139,7 +135,7 @@ static void sort_by_id(const dci_pdci_cell *cell, const pdci_scratch *s, size_t 
         dci_topk_sort(s->keys, n, s->keys + n, cell->ids);
 }
 
-/* Several pairs lie equally far and the visits end among them: they are visited by id, then by simple index, and a row is
+/* Several pairs are equally far and the visits end among them: they are visited by id, then by simple index, and a row is
  * complete when all its pairs are. Returns how many rows of largest difference `value` are. */
 static size_t complete_ties(const dci_pdci_cell *cell, const float *projections, size_t first, float value,
                             uint64_t visits, const pdci_scratch *s)

@@ -19,7 +19,7 @@
 #include "simd/select.h"
 #include "simd/topk.h"
 
-/* Rows whose projections lie side by side: row i's on simple index j is projections[j * stride + i]. */
+/* Rows whose projections are adjacent: row i's on simple index j is projections[j * stride + i]. */
 typedef struct dci_pdci_run {
         const float *projections;
         size_t stride, n;

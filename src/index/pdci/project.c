@@ -4,7 +4,7 @@
  * Projections of rows and queries on random unit directions.
  *
  * They are canonical dot products, eight directions against a block of rows at a time: as fast as a matrix product, and
- * independent of where in a block a row lies, so that an index is the same whatever batches it was built from. Under IP the
+ * independent of where in a block a row is, so that an index is the same whatever batches it was built from. Under IP the
  * lifted coordinate is left out and added when a query is answered: c may grow without touching what is stored.
  */
 #include "core/internal.h"

@@ -127,7 +127,7 @@ dci_status dci_pdci_begin(void *search, const dci_index *index, const dci_flat *
         s->candidates.select = select;
         s->candidates.ctx = s;
         s->candidates.group = 1;
-        s->candidates.most = flat->n;
+        s->candidates.max_slots = flat->n;
         s->candidates.work = flat->n * (n_simple + flat->view.rows->dim);
         s->candidates.own_bytes = dci_lines((n + 63) / 64 * sizeof(uint64_t)) + dci_lines(n_simple * sizeof(float)) +
                                   dci_pdci_scratch_bytes(n);

@@ -58,12 +58,7 @@ dci_status dci_loading_check_ids(const dci_loading *loading)
         return DCI_OK;
 }
 
-dci_status dci_loading_check_c_squared(const dci_loading *loading)
-{
-        return dci_check_c_squared(loading->index, &loading->view, loading->c_squared, "file");
-}
-
-dci_status dci_loading_check_projections(const dci_loading *loading)
+dci_status dci_loading_check_projections(dci_loading *loading)
 {
         return dci_check_projections(&loading->view, true, "file");
 }

@@ -8,8 +8,7 @@
 
 dci_status dci_loading_check_rows(const dci_loading *loading);
 dci_status dci_loading_check_ids(const dci_loading *loading);
-dci_status dci_loading_check_c_squared(const dci_loading *loading);
 /* All are finite and no larger than a projection on a unit vector can be. */
-dci_status dci_loading_check_projections(const dci_loading *loading);
+dci_status dci_loading_check_projections(dci_loading *loading);
 
 #endif

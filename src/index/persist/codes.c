@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Codes in a file: the transform, its centres, and what areas hold, slot by slot. docs/format.md has the bytes. */
+/* Codes in a file: the transform, its centres, and the codes, slot by slot. docs/format.md has the bytes. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -33,8 +33,8 @@ static bool holds_row(const dci_saving *s, size_t slot)
         return slot < s->view.n && (!s->view.rows->gaps || dci_view_id(&s->view, (int32_t)slot) >= 0);
 }
 
-/* The area and the place in it of a block. */
-static const dci_code_block *area_of(const dci_saving *s, size_t block, size_t *out_block)
+/* The codes that hold a block, and its place among them. */
+static const dci_code_block *codes_of(const dci_saving *s, size_t block, size_t *out_block)
 {
         const dci_unit unit = dci_view_unit(&s->view, 2 * block);
         *out_block = unit.unit / 2;
@@ -84,7 +84,7 @@ static dci_status emit_learned(const void *ctx, const dci_sink *sink)
         return sink->write(sink->ctx, coder->from, square);
 }
 
-/* Rows that no decision about the centre has looked at yet: without them, a loaded index would decide otherwise. */
+/* Rows that no decision about the centre has covered yet: without them, a loaded index would decide otherwise. */
 static dci_status emit_pending(const void *ctx, const dci_sink *sink)
 {
         const dci_frames *frames = frames_of(ctx);
@@ -102,10 +102,10 @@ static dci_status emit_codes(const void *ctx, const dci_sink *sink)
         dci_status status = DCI_OK;
         for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                 size_t at;
-                const dci_code_block *area = area_of(s, b, &at);
+                const dci_code_block *codes = codes_of(s, b, &at);
                 for (size_t line = 0; line < frames_of(s)->block_bytes && status == DCI_OK; line += DCI_CODE_LINE) {
                         unsigned char out[DCI_CODE_LINE];
-                        memcpy(out, area->blocks + at * frames_of(s)->block_bytes + line, sizeof out);
+                        memcpy(out, codes->blocks + at * frames_of(s)->block_bytes + line, sizeof out);
                         for (size_t r = 0; r < DCI_CODE_UNIT; r++)
                                 if (!holds_row(s, b * DCI_CODE_ROWS + line / DCI_CODE_LINE % 2 * DCI_CODE_UNIT + r))
                                         memset(out + 4 * r, 0, 4);
@@ -123,8 +123,8 @@ static dci_status emit_floats(const void *ctx, const dci_sink *sink)
         for (int which = 0; which < 2; which++)
                 for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                         size_t at;
-                        const dci_code_block *area = area_of(s, b, &at);
-                        const float *from = (which == 0 ? area->scales : area->residuals) + at * DCI_CODE_ROWS;
+                        const dci_code_block *codes = codes_of(s, b, &at);
+                        const float *from = (which == 0 ? codes->scales : codes->residuals) + at * DCI_CODE_ROWS;
                         float out[DCI_CODE_ROWS];
                         for (size_t r = 0; r < DCI_CODE_ROWS; r++)
                                 out[r] = holds_row(s, b * DCI_CODE_ROWS + r) ? from[r] : 0.0f;
@@ -141,9 +141,9 @@ static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
         for (int which = 0; which < 2; which++)
                 for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
                         size_t at;
-                        const dci_code_block *area = area_of(s, b, &at);
-                        status = which == 0 ? sink->write(sink->ctx, &area->reach[at], sizeof area->reach[at])
-                                            : sink->write(sink->ctx, &area->frames[at], 1);
+                        const dci_code_block *codes = codes_of(s, b, &at);
+                        status = which == 0 ? sink->write(sink->ctx, &codes->reach[at], sizeof codes->reach[at])
+                                            : sink->write(sink->ctx, &codes->frames[at], 1);
                 }
         return status;
 }
@@ -205,7 +205,7 @@ dci_status dci_codes_find(dci_loading *l)
         return DCI_OK;
 }
 
-/* Groups line by line, each behind the one before. */
+/* Groups line by line, each after the one before. */
 static dci_status read_layout(const dci_loading *l, size_t block_bytes, dci_code_layout *out)
 {
         const unsigned char *at = l->codes.frames;
@@ -274,7 +274,7 @@ static dci_status restore_pending(const dci_loading *l, dci_frames *frames)
         return good ? DCI_OK : dci_fail(DCI_ERR_FORMAT, "the file's codes have impossible sums of rows pending");
 }
 
-/* A chunk's codes: copied, or, if the file is mapped, where they lie. */
+/* A chunk's codes: copied, or, if the file is mapped, in place. */
 static void place_chunk(const dci_loading *l, const dci_frames *frames, size_t first, size_t n, dci_chunk *chunk)
 {
         const dci_loading_codes *codes = &l->codes;

@@ -35,11 +35,6 @@ static dci_status find_pdci(dci_loading *loading)
                                 &loading->parts.projections);
 }
 
-static dci_status accept_pdci(dci_loading *loading)
-{
-        return dci_loading_check_projections(loading);
-}
-
 /* --- MDCI ----------------------------------------------------------------------------------------------------------------- */
 
 static void write_mdci(dci_saving *saving)
@@ -53,7 +48,7 @@ static void write_mdci(dci_saving *saving)
 
 static const dci_kind_format formats[] = {
         {.kind = DCI_KIND_FLAT},
-        {.kind = DCI_KIND_PDCI, .write = write_pdci, .find = find_pdci, .accept = accept_pdci},
+        {.kind = DCI_KIND_PDCI, .write = write_pdci, .find = find_pdci, .accept = dci_loading_check_projections},
         {.kind = DCI_KIND_MDCI,
          .write_config = dci_tree_write_config,
          .read_config = dci_tree_read_config,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "index/check/rows.h"
 #include "index/config.h"
 #include "index/persist/check.h"
 #include "index/persist/codes.h"
@@ -80,7 +81,7 @@ static dci_status decode_config(dci_loading *l, const unsigned char *at, const d
         const uint64_t next_id = dci_load_le64(at + 64);
         dci_index_config_init(&l->config, sizeof l->config);
         dci_search_params_init(&l->defaults, sizeof l->defaults);
-        dci_status status = decode_sizes(l, at);
+        DCI_TRY(decode_sizes(l, at));
         l->config.kind = get_int32(at + 16);
         l->config.metric = get_int32(at + 20);
         l->config.dtype = get_int32(at + 24);
@@ -95,8 +96,6 @@ static dci_status decode_config(dci_loading *l, const unsigned char *at, const d
         l->defaults.rerank = dci_load_f64(at + 112);
         l->defaults.guarantee = dci_load_f64(at + 120);
         memcpy(&l->c_squared, &c_bits, sizeof l->c_squared);
-        if (status != DCI_OK)
-                return status;
         const dci_kind_format *format = *out_format = dci_kind_format_of(l->config.kind);
         if (format == NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the file holds index kind %d, which this library does not have",
@@ -157,7 +156,7 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
 
 /* --- the index -------------------------------------------------------------------------------------------------------------- */
 
-/* Section to chunks; the section may lie anywhere in the caller's memory, so it is never read as numbers. */
+/* Section to chunks; the section may be anywhere in the caller's memory, so it is never read as numbers. */
 static void copy_chunk(const dci_loading *l, size_t first, size_t n, dci_chunk *chunk)
 {
         const unsigned char *rows = l->parts.rows, *ids = l->parts.ids, *norms = l->parts.norms,
@@ -191,11 +190,8 @@ static dci_status copy_rows(dci_loading *l)
 static dci_status place(dci_loading *l)
 {
         dci_rows *rows = &l->index->rows;
-        dci_status status = DCI_OK;
         if (l->n > 0)
-                status = l->file->mapped ? dci_rows_attach(rows, l->n, &l->parts) : copy_rows(l);
-        if (status != DCI_OK)
-                return status;
+                DCI_TRY(l->file->mapped ? dci_rows_attach(rows, l->n, &l->parts) : copy_rows(l));
         atomic_store(&rows->n, l->n);
         l->view = dci_rows_view(rows);
         return dci_codes_place(l);
@@ -206,7 +202,7 @@ static dci_status accept(dci_loading *l, const dci_kind_format *format)
         DCI_TRY(dci_loading_check_rows(l));
         DCI_TRY(dci_loading_check_ids(l));
         DCI_TRY(dci_codes_accept(l));
-        DCI_TRY(dci_loading_check_c_squared(l));
+        DCI_TRY(dci_check_c_squared(l->index, &l->view, l->c_squared, "file"));
         DCI_TRY(as_format_error(dci_index_set_defaults(l->index, &l->defaults)));
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): dci_index_create made the index. */
         l->index->next_id = l->next_id;

@@ -137,7 +137,7 @@ static dci_status gather(const dci_index *index, dci_saving *s)
         if (status == DCI_OK && !dci_directions_are_in_proportion(&index->config, n_bytes))
                 return dci_fail(
                         DCI_ERR_LIMIT,
-                        "%zu simple indices of dim %zu are too many to draw anew from a file of %zu bytes: more "
+                        "%zu simple indices of dim %zu are too many to draw again for a file of %zu bytes: more "
                         "than 64 MiB and more than 16 times the file",
                         index->directions.n, dim, n_bytes);
         return status == DCI_OK && index->tree != NULL ? dci_tree_check_proportion(index, n_bytes) : status;

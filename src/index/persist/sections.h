@@ -32,7 +32,7 @@ typedef struct dci_saving {
 void dci_saving_add(dci_saving *saving, const char *name, size_t n_bytes,
                     dci_status (*emit)(const void *ctx, const dci_sink *sink));
 
-/* Writes n things of `size` bytes of a chunk, zeros in the place of those of empty slots: what lies there is left over. */
+/* Writes n things of `size` bytes of a chunk, zeros in the place of those of empty slots, which hold leftovers. */
 dci_status dci_saving_emit(const dci_saving *saving, const dci_chunk *chunk, const void *things, size_t n, size_t size,
                            const dci_sink *sink);
 dci_status dci_saving_emit_zeros(size_t n_bytes, const dci_sink *sink);
@@ -66,7 +66,7 @@ typedef struct dci_loading {
         float c_squared;
         dci_loading_tree tree;
         dci_loading_codes codes;
-        dci_rows shape;       /* what rows of this config look like: row_bytes, with_norms, n_simple */
+        dci_rows shape;       /* the shape of rows of this config: row_bytes, with_norms, n_simple */
         dci_rows_parts parts; /* in the file */
         uint64_t taken;       /* bits of the file's sections that were asked for */
         dci_index *index;     /* from `accept` on: rows, ids, norms and projections are in place, but not yet checked */
@@ -80,7 +80,7 @@ dci_status dci_loading_read_any(dci_loading *loading, const char *name, size_t s
                                 size_t *out_count);
 bool dci_loading_has(const dci_loading *loading, const char *name);
 
-/* Directions are drawn from a seed of 8 bytes: what that may cost beside a file of n_bytes. */
+/* Directions are drawn from a seed of 8 bytes: what that may cost for a file of n_bytes. */
 bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes);
 
 /* Files hold the numbers as this machine has them, or it can neither write nor read them. */

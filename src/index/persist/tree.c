@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * What kind MDCI adds to a file: slots may be empty, and the tree's shape. Points, means and parents follow from the rows and are
- * computed anew, so a file cannot contradict itself about them.
+ * computed again, so a file cannot contradict itself about them.
  */
 #include "core/internal.h"
 
@@ -34,7 +34,7 @@ enum {
         AT_END = 104
 };
 
-/* --- what is computed anew ------------------------------------------------------------------------------------------------ */
+/* --- what is computed again ----------------------------------------------------------------------------------------------- */
 
 #define FEW_FLOATS ((size_t)1 << 20) /* 4 MiB */
 #define NUMBERS ((size_t)16)         /* of a node besides: id, parent, cell, lift and so on, as floats */
@@ -46,7 +46,7 @@ static size_t padded(size_t n)
 }
 
 /* A node is 20 bytes in a file, and a point and a mean in memory, also where many rows are equal and share pages, or were drawn for
- * many levels: what that may cost beside a file of n_bytes. n_nodes: by level. */
+ * many levels: what that may cost for a file of n_bytes. n_nodes: by level. */
 static bool nodes_are_in_proportion(size_t dim, size_t n_levels, const size_t *n_nodes, size_t n_bytes)
 {
         /* The points once more in bf16, as CPUs with tiles have them: what can be loaded is the same everywhere. */
@@ -175,7 +175,7 @@ dci_status dci_tree_check_proportion(const dci_index *index, size_t n_bytes)
         if (nodes_are_in_proportion(tree->dim, tree->n_levels, n_nodes, n_bytes))
                 return DCI_OK;
         return dci_fail(DCI_ERR_LIMIT,
-                        "%zu nodes of dim %zu in %zu levels are too many to make anew from a file of %zu bytes: more "
+                        "%zu nodes of dim %zu in %zu levels are too many to make again from a file of %zu bytes: more "
                         "than 4 MiB and more than 12 times the file",
                         total, tree->dim, tree->n_levels, n_bytes);
 }

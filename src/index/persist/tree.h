@@ -14,7 +14,7 @@ void dci_tree_write(dci_saving *saving);
 dci_status dci_tree_find(dci_loading *loading);
 dci_status dci_tree_accept(dci_loading *loading);
 
-/* Whether what loading would compute anew is in proportion to the file. */
+/* Whether what loading would compute again is in proportion to the file. */
 dci_status dci_tree_check_proportion(const dci_index *index, size_t n_bytes);
 
 #endif

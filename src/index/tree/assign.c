@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The nearest node of each of many points, by tiles of products. At the top level against all nodes. Further down, points are
- * first assigned to the top; those of one top node are then compared with what lies beneath the nodes around it, which holds the
+ * first assigned to the top; those of one top node are then compared with the nodes beneath those around it, which holds the
  * nearest node but for rare points at the rim.
  *
  * Nodes at one point are equally near to every other, so the first of them takes everything, and the others need not be compared.
@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/tree/assign.h"
 #include "index/tree/near.h"
 
@@ -75,7 +76,7 @@ static bool same_point(const float *a, const float *b, size_t n)
         return p == n;
 }
 
-/* The nodes of a level that lie where one of lower number does, which is their key then. Returns how many; room for all nodes.
+/* The nodes of a level at the point of one of lower number, which is their key then. Returns how many; room for all nodes.
  * Should points that differ have one hash, some may be missing: they are compared like all others. */
 static size_t find_twins(const dci_tree *tree, const dci_level *level, twin *out)
 {
@@ -163,7 +164,7 @@ static size_t beneath(const dci_tree *tree, size_t l, size_t node, int32_t *out)
         return n;
 }
 
-/* Scratch of a worker that compares with what lies around a top node. */
+/* Scratch of a worker that compares with the nodes around a top node. */
 typedef struct around {
         int32_t *candidates, *found;
         float *centres, *points;
@@ -171,29 +172,22 @@ typedef struct around {
         twin *twins;
 } around;
 
-static size_t around_lay_out(const assignment *a, unsigned char *at, around *out)
+static size_t around_lay_out(const assignment *a, void *memory, around *out)
 {
         const dci_tree *tree = a->tree;
-        const size_t wide = tree->dim + 1;
-        const size_t sizes[] = {a->max_candidates * sizeof(int32_t),
-                                TASK_POINTS * sizeof(int32_t),
-                                a->max_candidates * wide * sizeof(float),
-                                TASK_POINTS * wide * sizeof(float),
-                                dci_nearest_bytes(tree->context, a->max_candidates, tree->n_coords),
-                                dci_nearest_scratch_bytes(tree->context, tree->n_coords),
-                                dci_tree_near_bytes(),
-                                a->max_candidates * sizeof(twin)};
-        void *parts[8];
-        size_t total = 0;
-        for (int i = 0; i < 8; i++) {
-                parts[i] = at == NULL ? NULL : at + total;
-                total += dci_lines(sizes[i]);
-        }
-        *out = (around){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5], parts[6], parts[7]};
-        return total;
+        const size_t n = a->max_candidates, wide = tree->dim + 1;
+        const dci_arena_part parts[] = {{n * sizeof(int32_t), &out->candidates},
+                                        {TASK_POINTS * sizeof(int32_t), &out->found},
+                                        {n * wide * sizeof(float), &out->centres},
+                                        {TASK_POINTS * wide * sizeof(float), &out->points},
+                                        {dci_nearest_bytes(tree->context, n, tree->n_coords), &out->memory},
+                                        {dci_nearest_scratch_bytes(tree->context, tree->n_coords), &out->nearest},
+                                        {dci_tree_near_bytes(), &out->near},
+                                        {n * sizeof(twin), &out->twins}};
+        return DCI_ARENA(parts, memory);
 }
 
-/* Leaves the first of the candidates at each point. Returns how many stay, in their order. */
+/* Keeps the first of the candidates at each point. Returns how many stay, in their order. */
 static size_t drop_twins(const assignment *a, const around *s, size_t n)
 {
         size_t n_twins = 0, kept = 0;
@@ -226,7 +220,7 @@ static void around_task(void *arg, size_t node, size_t worker)
         dci_tree_near(tree, top, tree->levels[top].points + node * wide, 1, MAX_AROUND, NULL, s.near, near, &n_near);
         for (size_t i = 0; i < n_near && n < CANDIDATES; i++)
                 n += beneath(tree, top, (size_t)near[i].node, s.candidates + n);
-        for (size_t t = 0; n == 0; t++) /* nothing lies around */
+        for (size_t t = 0; n == 0; t++) /* there is nothing around it */
                 n = beneath(tree, top, t, s.candidates);
         n = drop_twins(a, &s, n);
         for (size_t i = 0; i < n; i++)

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Bulk build, level by level: draw the promotions, find the nearest node of each row (and of each node, one level up) by tiles
- * of products, lay the cells out in pages. What it leaves obeys the same laws as adding the rows one by one.
+ * of products, lay the cells out in pages. The result obeys the same laws as adding the rows one by one.
  */
 #include "core/internal.h"
 
@@ -138,7 +138,7 @@ static dci_status next_levels(dci_tree *tree)
         return DCI_OK;
 }
 
-/* Pages one behind the other, node by node; rows keep their order within a cell. */
+/* Consecutive pages, node by node; rows keep their order within a cell. */
 static dci_status lay_out(dci_tree *tree, size_t n, const int32_t *labels, int32_t *out_slots)
 {
         dci_level *level = &tree->levels[0];

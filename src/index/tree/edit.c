@@ -35,7 +35,7 @@ void dci_tree_detach(dci_tree *tree, const dci_tree_store *store, int32_t slot)
         const int32_t page = cell->items[cell->n - 1], last = page * (int32_t)page_rows + (int32_t)last_at;
         tree->page_version[left] = tree->page_version[page] = tree->version;
         if (last != slot) {
-                dci_rows_move(store->rows, (size_t)last, (size_t)slot);
+                dci_rows_copy(store->rows, (size_t)last, store->rows, (size_t)slot);
                 dci_idmap_set(store->map, *id_at(store->rows, slot), slot);
         }
         *id_at(store->rows, last) = -1;
@@ -49,7 +49,7 @@ size_t dci_tree_rehome(dci_tree *tree, const dci_tree_store *store, int64_t id, 
 {
         const int32_t from = dci_idmap_find(store->map, id), to = dci_tree_attach(tree, node);
         const size_t left = (size_t)tree->page_node[(size_t)from / tree->page_rows];
-        dci_rows_move(store->rows, (size_t)from, (size_t)to);
+        dci_rows_copy(store->rows, (size_t)from, store->rows, (size_t)to);
         dci_idmap_set(store->map, id, to);
         dci_tree_detach(tree, store, from);
         return left;

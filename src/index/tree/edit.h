@@ -15,7 +15,7 @@ typedef struct dci_tree_store {
 
 /* The next free slot of a node's cell. Pages and items were reserved. */
 int32_t dci_tree_attach(dci_tree *tree, size_t node);
-/* Takes the row at a slot out of its cell: the cell's last row moves into the gap, an empty page is freed. The map is told of the
+/* Takes the row at a slot out of its cell: the cell's last row moves into the gap, an empty page is freed. The map follows the
  * row that moved, not of the one that left. */
 void dci_tree_detach(dci_tree *tree, const dci_tree_store *store, int32_t slot);
 /* Moves a row to another cell. Returns the node it left. */

@@ -3,7 +3,7 @@
 /*
  * Insertion (IceCache, algorithm 2): draw the promotions, find the nearest node, join its cell. A promoted row becomes a node,
  * and what is nearer to it than to its present node moves to it, as a bulk build would have had it: the rows of the nearest
- * cells and of those that reach far are looked at, one product each.
+ * cells and of those that reach far are compared, one product each.
  */
 #include "core/internal.h"
 

@@ -9,7 +9,7 @@
 #include "index/tree/near.h"
 #include "simd/topk.h"
 
-/* Nodes above whose children are looked at: about CANDIDATES of them, and at least these. */
+/* Nodes above whose children are compared: about CANDIDATES of them, and at least these. */
 #define FEWEST_ABOVE 16
 #define MAX_ABOVE 64
 #define CANDIDATES 256

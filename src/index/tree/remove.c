@@ -42,7 +42,7 @@ typedef struct homeless {
         void *scratch;
 } homeless;
 
-/* Offsets of nodes that go are infinite meanwhile, so tiles of products pass them by. Only writers look at these. */
+/* Offsets of nodes that go are infinite meanwhile, so tiles of products pass them by. Only writers read these. */
 static bool find_by_tiles(const homeless *h)
 {
         const dci_tree *tree = h->plan->tree;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a search ranks nodes by: the mean of the rows beneath; and how far a cell reaches, which tells where a new node finds rows.
- * A cell's are computed anew from its rows whenever they change, so that no rounding piles up.
+ * What a search ranks nodes by: the mean of the rows beneath; and how far a cell reaches, which decides where a new node finds rows.
+ * A cell's are computed again from its rows whenever they change, so that no rounding piles up.
  */
 #include "core/internal.h"
 
@@ -21,7 +21,7 @@ static float reach(const dci_tree *tree, const dci_level *level, size_t node, fl
                 if (tree->metric == DCI_METRIC_IP) {
                         const float d = dci_tree_lift(tree, norms[i]) - tree->mean[tree->dim] - level->lasts[node];
                         d2 += d * d;
-                } else if (tree->metric == DCI_METRIC_COSINE) { /* a row that counts as zero lies at the origin */
+                } else if (tree->metric == DCI_METRIC_COSINE) { /* a row that counts as zero is the origin */
                         d2 = (norms[i] > 0.0f ? 1.0f : 0.0f) + node_norm2 - 2.0f * norms[i] * values[i];
                 }
                 most = d2 > most ? d2 : most;
@@ -59,7 +59,7 @@ void dci_tree_route_of_cell(const dci_tree *tree, const dci_rows *rows, size_t n
                 most = far > most ? far : most;
         }
         *out_radius2 = most;
-        /* An empty cell: where the node itself lies. */
+        /* An empty cell: the node's own point. */
         const float share = cell->n_rows == 0 ? 0.0f : 1.0f / (float)cell->n_rows;
         for (size_t p = 0; p < dim; p++)
                 route[p] = cell->n_rows == 0 ? scratch[p] : route[p] * share;
@@ -91,7 +91,7 @@ void dci_tree_route_of_node(const dci_tree *tree, size_t l, size_t node, float *
         const dci_level *level = &tree->levels[l], *below = level - 1;
         const dci_cell *cell = &level->cells[node];
         *out_radius2 = 0.0f;
-        for (size_t p = 0; p < dim; p++) /* with no rows beneath: where the node itself lies */
+        for (size_t p = 0; p < dim; p++) /* with no rows beneath: the node's own point */
                 route[p] = cell->n_rows == 0 ? level->points[node * (dim + 1) + p] + tree->mean[p] : 0.0f;
         for (uint32_t i = 0; i < cell->n; i++) {
                 const size_t child = (size_t)cell->items[i];

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/tree/search.h"
 #include "simd/select.h"
 
@@ -36,33 +37,18 @@ static size_t max_nodes(const dci_tree *tree)
         return n;
 }
 
-enum { PARTS = 7 };
-
-static size_t lay_out(const dci_tree *tree, unsigned char *memory, descent *out)
+static size_t lay_out(const dci_tree *tree, void *memory, descent *out)
 {
         const size_t n = (max_nodes(tree) + DCI_LANES) / DCI_LANES * DCI_LANES;
-        const size_t sizes[PARTS] = {n * DCI_MANY_QUERIES * sizeof(float),
-                                     (n + DCI_LANES) * sizeof(float),
-                                     (n + 2 * DCI_SELECT_SAMPLE) * sizeof(int32_t),
-                                     n * sizeof(int32_t),
-                                     n * sizeof(int32_t),
-                                     n * sizeof(uint8_t),
-                                     n * sizeof(void *)};
-        void *parts[PARTS];
-        size_t at = 0;
-        for (int i = 0; i < PARTS; i++) {
-                parts[i] = memory == NULL ? NULL : memory + at;
-                at += dci_lines(sizes[i]);
-        }
+        const dci_arena_part parts[] = {{n * DCI_MANY_QUERIES * sizeof(float), &out->values},
+                                        {(n + DCI_LANES) * sizeof(float), &out->kept},
+                                        {(n + 2 * DCI_SELECT_SAMPLE) * sizeof(int32_t), &out->order},
+                                        {n * sizeof(int32_t), &out->nodes},
+                                        {n * sizeof(int32_t), &out->next},
+                                        {n * sizeof(uint8_t), &out->opened},
+                                        {n * sizeof(void *), &out->pointers}};
         *out = (descent){.tree = tree, .ld_values = n};
-        out->values = parts[0];
-        out->kept = parts[1];
-        out->order = parts[2];
-        out->nodes = parts[3];
-        out->next = parts[4];
-        out->opened = parts[5];
-        out->pointers = parts[6];
-        return at;
+        return DCI_ARENA(parts, memory);
 }
 
 size_t dci_tree_descend_bytes(const dci_tree *tree)

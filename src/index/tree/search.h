@@ -17,7 +17,7 @@ typedef struct dci_descent {
 size_t dci_tree_descend_bytes(const dci_tree *tree);
 
 /* Slots of the rows that n_queries <= DCI_MANY_QUERIES queries, ld apart, should be compared with: those of the nodes that any
- * of them opens. Room for n_admitted slots. *visited grows by the nodes and rows that were looked at. The tree holds at least
+ * of them opens. Room for n_admitted slots. *visited grows by the nodes and rows that were visited. The tree holds at least
  * one row. */
 size_t dci_tree_descend(const dci_tree *tree, const float *queries, size_t ld, size_t n_queries,
                         const dci_descent *effort, void *scratch, int32_t *out_slots, uint64_t *visited);

@@ -4,15 +4,15 @@
  * The M-DCI tree (IceCache 2026, algorithms 2 to 4): rows in cells, cells under promoted rows.
  *
  * A row is promoted with probability promotion_prob, by a hash of the seed and its id, so that the same rows are promoted
- * whatever the order of adds. Each promoted row is a node of the lowest level, levels[0], and every row lies in the cell of the
- * node nearest to it. Nodes are promoted to the next level with promotion_prob_subseq and lie in cells there in the same way,
- * while a level has more nodes than a search likes to look at one by one. A search looks at all nodes of the top level and goes
+ * whatever the order of adds. Each promoted row is a node of the lowest level, levels[0], and every row is in the cell of the
+ * node nearest to it. Nodes are promoted to the next level with promotion_prob_subseq and are in cells there in the same way,
+ * while a level has more nodes than a search likes to compare one by one. A search compares all nodes of the top level and goes
  * down from the best ones. Should chance promote no row at all, the one of lowest id is the node until a promoted one comes.
  *
  * Nearest is by squared distance between points: the row (L2), the row at unit length (COSINE), the row with its lift (IP); less
  * the mean of the rows that the tree was built from, which changes no distance but keeps numbers small.
  *
- * Rows lie in pages of one cell each, filled from the front, and a page keeps its number. Slots are page * page_rows + place.
+ * Rows are stored in pages of one cell each, filled from the front, and a page keeps its number. Slots are page * page_rows + place.
  * No locks here: the caller keeps readers and writers apart.
  */
 #ifndef DCI_INDEX_TREE_TREE_H

@@ -12,7 +12,7 @@
 #include "kv/pool.h"
 #include "kv/worker.h"
 
-/* --- blocks ------------------------------------------------------------------------------------------------------------------------ */
+/* --- blocks ------------------------------------------------------------------------------------------------------- */
 
 static dci_status check_pool(const dci_kv *kv)
 {
@@ -76,7 +76,7 @@ static dci_status check_owners(const dci_kv *kv, const uint32_t *counts, dci_kv_
         return DCI_OK;
 }
 
-/* --- sequences -------------------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 static dci_status check_sequence(const dci_kv *kv, const dci_kv_sequence *sequence, dci_kv_marks *marks)
 {
@@ -109,7 +109,7 @@ static dci_status check_sequences(const dci_kv *kv, uint32_t *counts, dci_kv_mar
         return check_owners(kv, counts, marks);
 }
 
-/* --- what forks share --------------------------------------------------------------------------------------------------------------- */
+/* --- what forks share --------------------------------------------------------------------------------------------- */
 
 /* One holding of something with a counted reference, which its struct begins with. */
 typedef struct holding {
@@ -191,7 +191,7 @@ static dci_status check_shared(const dci_kv *kv)
         return DCI_OK;
 }
 
-/* --- the call ------------------------------------------------------------------------------------------------------------------------ */
+/* --- the call ----------------------------------------------------------------------------------------------------- */
 
 static dci_status check_structure(const dci_kv *kv)
 {

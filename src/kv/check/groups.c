@@ -40,7 +40,7 @@ static dci_status check_counts(const dci_kv *kv, const dci_kv_sequence *sequence
         return DCI_OK;
 }
 
-/* --- listed groups ----------------------------------------------------------------------------------------------------------------- */
+/* --- listed groups ------------------------------------------------------------------------------------------------ */
 
 /* A head's groups in a batch: offsets ascend to the end, and every candidate of it is in one, ascending where it is not an order. */
 static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head,
@@ -52,8 +52,8 @@ static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, con
                 return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: %zu groups end at %d, for %zu tokens and room for %zu",
                                 OF(layer), head, n_groups, n_groups > batch->room ? -1 : (int)offsets[n_groups],
                                 batch->n, batch->room);
-        dci_status status = dci_kv_marks_clear(marks, batch->n);
-        for (size_t g = 0; g < n_groups && status == DCI_OK; g++) {
+        DCI_TRY(dci_kv_marks_clear(marks, batch->n));
+        for (size_t g = 0; g < n_groups; g++) {
                 if (offsets[g + 1] <= offsets[g] || (size_t)offsets[g + 1] > batch->n ||
                     (dci_kv_reorders(kv) && (size_t)offsets[g] != g * per_page))
                         return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: group %zu of %zu is %d to %d", OF(layer), head,
@@ -70,7 +70,7 @@ static dci_status check_members(const dci_kv *kv, const dci_kv_layer *layer, con
                                                 OF(layer), head, g, (int)ids[i], (int)ids[i - 1]);
                 }
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status check_batches(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
@@ -99,7 +99,7 @@ static dci_status check_batches(const dci_kv *kv, const dci_kv_layer *layer, dci
         return DCI_OK;
 }
 
-/* --- heads --------------------------------------------------------------------------------------------------------------------------- */
+/* --- heads -------------------------------------------------------------------------------------------------------- */
 
 static bool is_frame(const dci_kv_transform *frame, size_t dim)
 {
@@ -132,15 +132,15 @@ static dci_status check_head(const dci_kv *kv, const dci_kv_layer *layer, size_t
                         (kv->stages->tail.values && !is_frame(h->values, kv->dim_v))))
                 return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu has %zu tokens in groups, but no transform for them",
                                 OF(layer), head, layer->n_grouped);
-        dci_status status = check_fixed(kv, layer, head, marks);
+        DCI_TRY(check_fixed(kv, layer, head, marks));
         const size_t n_tree = h->tree == NULL ? 0 : h->tree->n;
-        if (status == DCI_OK && dci_kv_has_trees(kv) && n_tree != layer->n_grouped)
+        if (dci_kv_has_trees(kv) && n_tree != layer->n_grouped)
                 return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: %zu tokens in groups, %zu in the tree", OF(layer),
                                 head, layer->n_grouped, n_tree);
-        return status == DCI_OK && n_tree > 0 ? dci_kv_check_tree(kv, layer, head, marks) : status;
+        return n_tree > 0 ? dci_kv_check_tree(kv, layer, head, marks) : DCI_OK;
 }
 
-/* --- what plans leave ------------------------------------------------------------------------------------------------------------------ */
+/* --- what plans leave --------------------------------------------------------------------------------------------- */
 
 static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {

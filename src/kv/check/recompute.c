@@ -28,7 +28,7 @@ typedef struct checking {
         atomic_size_t bad; /* the lowest task that found something */
 } checking;
 
-/* --- rows ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 static dci_status check_rows(const dci_kv *kv, const dci_kv_layer *layer, size_t head)
 {
@@ -49,7 +49,7 @@ static dci_status check_rows(const dci_kv *kv, const dci_kv_layer *layer, size_t
         return DCI_OK;
 }
 
-/* --- transforms ----------------------------------------------------------------------------------------------------------------------- */
+/* --- transforms --------------------------------------------------------------------------------------------------- */
 
 /* A rotation is the seed's; what was learned is numbers. memory: dci_coder_bytes. */
 static dci_status check_frame(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_transform *frame,
@@ -66,7 +66,7 @@ static dci_status check_frame(const dci_kv *kv, const dci_kv_layer *layer, size_
                                OF(layer, head), what);
 }
 
-/* --- chunks ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- chunks ------------------------------------------------------------------------------------------------------- */
 
 static dci_status check_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t chunk, unsigned char *scratch,
                               unsigned char *memory)
@@ -88,7 +88,7 @@ static dci_status check_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head
                         (chunk + 1) * DCI_KV_CHUNK - 1);
 }
 
-/* --- batches ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- batches ------------------------------------------------------------------------------------------------------ */
 
 static dci_status check_batch(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t b, size_t area,
                               unsigned char *memory)
@@ -118,7 +118,7 @@ static dci_status check_batch(dci_kv *kv, dci_kv_layer *layer, size_t head, size
         return DCI_OK;
 }
 
-/* --- all heads ---------------------------------------------------------------------------------------------------------------------------- */
+/* --- all heads ---------------------------------------------------------------------------------------------------- */
 
 static dci_status run_task(const checking *c, size_t task, size_t worker)
 {

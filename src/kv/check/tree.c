@@ -99,8 +99,6 @@ dci_status dci_kv_check_tree(const dci_kv *kv, const dci_kv_layer *layer, size_t
         return DCI_OK;
 }
 
-/* --- made again --------------------------------------------------------------------------------------------------------------------- */
-
 size_t dci_kv_check_tree_bytes(const dci_kv *kv, const dci_kv_tree *tree)
 {
         return tree == NULL ? 0 : dci_lines(tree->n_bytes) + dci_lines(2 * kv->dim_k * sizeof(float));

@@ -12,7 +12,7 @@
 #include "kv/persist/persist.h"
 #include "kv/sequence.h"
 
-/* --- saving --------------------------------------------------------------------------------------------------------------- */
+/* --- saving ------------------------------------------------------------------------------------------------------- */
 
 /* Batches of a layer that are within the first n tokens. */
 static size_t within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
@@ -95,7 +95,7 @@ dci_status dci_kv_emit_clusters(const dci_kv *kv, const dci_kv_sequence *sequenc
         return DCI_OK;
 }
 
-/* --- loading -------------------------------------------------------------------------------------------------------------- */
+/* --- loading ------------------------------------------------------------------------------------------------------ */
 
 static dci_status take_word(dci_kv_words *words, size_t *out)
 {

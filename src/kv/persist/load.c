@@ -82,7 +82,7 @@ static dci_status find_sections(const dci_file *file, loading *l)
         return status;
 }
 
-/* --- rows ------------------------------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 static dci_status load_rows(const loading *l, size_t layer, size_t head)
 {
@@ -125,7 +125,7 @@ static dci_status load_blocks(loading *l)
         return status;
 }
 
-/* --- frames ----------------------------------------------------------------------------------------------------------- */
+/* --- frames ------------------------------------------------------------------------------------------------------- */
 
 static bool finite_doubles(const void *doubles, size_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A prefix of a sequence in a checked container (core/file.h, docs/format.md): its rows, its transforms, what was chosen once, and trees.
- * Summaries and codes are computed again from rows, transforms and trees, to the same bits.
+ * A prefix of a sequence in a checked container (core/file.h, docs/format.md): its rows, its transforms, what was
+ * chosen once, and trees. Summaries and codes are computed again from rows, transforms and trees, to the same bits.
  */
 #ifndef DCI_KV_PERSIST_PERSIST_H
 #define DCI_KV_PERSIST_PERSIST_H

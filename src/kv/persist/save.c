@@ -11,7 +11,6 @@
 #include "kv/sequence.h"
 #include "kv/transform.h"
 #include "kv/tree/tree.h"
-#include "kv/worker.h"
 
 void dci_kv_file_fields(const dci_kv *kv, size_t n_tokens, dci_kv_field out[DCI_KV_FILE_FIELDS])
 {

@@ -11,8 +11,6 @@
 #include "cluster/kmeans_internal.h"
 #include "kv/clusters.h"
 
-/* --- k-means -------------------------------------------------------------------------------------------------------------- */
-
 static size_t clusters_of(const dci_kv *kv, size_t n)
 {
         const size_t k = n / kv->config.cluster_tokens;

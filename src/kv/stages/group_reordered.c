@@ -43,8 +43,6 @@ static const int32_t *members(const dci_kv *kv, const dci_kv_layer *layer, size_
         return room;
 }
 
-/* --- importance ------------------------------------------------------------------------------------------------------------ */
-
 typedef struct weighing {
         void *work;        /* stages/importance.c's */
         float *importance; /* dci_kv_importance_room */
@@ -76,8 +74,6 @@ static void select_static(const dci_kv *kv, const weighing *w, size_t n, size_t 
         for (size_t i = 0; i < n_static; i++)
                 w->is_static[ids[i] / 64] |= UINT64_C(1) << (ids[i] % 64);
 }
-
-/* --- an order ------------------------------------------------------------------------------------------------------------------ */
 
 /* The others in the order they are stored in: that of the layer's batches, and of those that no batch has by position. */
 static void append_rest(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head,

@@ -96,7 +96,7 @@ size_t dci_kv_importance_room(size_t n)
         return rounded(n, DCI_SOFTMAX_ROWS);
 }
 
-/* --- by floats ------------------------------------------------------------------------------------------------------------- */
+/* --- by floats ---------------------------------------------------------------------------------------------------- */
 
 /* The scores of some queries over all n keys; a tile of keys serves all of them while it is near. */
 static void score(const dci_kv *kv, const float *queries, size_t n_queries, const unsigned char *keys, size_t n,
@@ -135,7 +135,7 @@ static void by_floats(const dci_kv *kv, const weighing *w, size_t n_queries, con
         }
 }
 
-/* --- by bytes -------------------------------------------------------------------------------------------------------------- */
+/* --- by bytes ----------------------------------------------------------------------------------------------------- */
 
 /* Root mean squares of n rows about their means, which go to `middle` (NULL: about 0). */
 static void spread_of(const weighing *w, size_t n, size_t dim, float *middle, float *out)

@@ -6,8 +6,8 @@
 
 #include "kv/state.h"
 
-/* For one head, the sum over the queries of its ring of their softmax over n candidates, whose keys are contiguous. Cannot fail. out has room
- * for dci_kv_importance_room floats, work for dci_kv_importance_bytes. */
+/* For one head, the sum over the queries of its ring of their softmax over n candidates, whose keys are contiguous.
+ * Cannot fail. out has room for dci_kv_importance_room floats, work for dci_kv_importance_bytes. */
 void dci_kv_importance(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const unsigned char *keys, size_t n,
                        void *work, float *out);
 size_t dci_kv_importance_bytes(const dci_kv *kv, size_t n);

@@ -17,8 +17,8 @@ float dci_kv_soften(dci_kv_query *ask, size_t query, size_t n);
 /* That for all queries, if a tail takes terms. */
 void dci_kv_store_terms(dci_kv_query *ask, size_t n);
 
-/* The n_best greatest of n scores, best first, equal ones by number; returns how many there are. Their numbers are slots[i], ascending, or
- * i. scratch: dci_topk_bytes(n_best). */
+/* The n_best greatest of n scores, best first, equal ones by number; returns how many there are. Their numbers are
+ * slots[i], ascending, or i. scratch: dci_topk_bytes(n_best). */
 size_t dci_kv_best(const dci_kv *kv, const float *scores, size_t n, const int32_t *slots, size_t n_best, void *scratch,
                    int32_t *out);
 /* Puts `chosen` in ascending order, and keeps the ranking in `ranked` where that is asked for. */

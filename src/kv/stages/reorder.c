@@ -17,10 +17,9 @@
 #include "kv/queries.h"
 #include "kv/stages/rank.h"
 #include "kv/stages/reorder.h"
-#include "kv/worker.h"
 #include "simd/topk.h"
 
-/* --- the ring -------------------------------------------------------------------------------------------------------------- */
+/* --- the ring ----------------------------------------------------------------------------------------------------- */
 
 /* Positions whose queries count. Those older than the rollback may precede candidates. */
 static size_t n_observed(const dci_kv *kv, const dci_kv_layer *layer)
@@ -60,7 +59,7 @@ void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positio
         d->n_pushed = d->renewed = n;
 }
 
-/* --- how many are static ----------------------------------------------------------------------------------------------------- */
+/* --- how many are static ------------------------------------------------------------------------------------------ */
 
 static size_t whole_pages(const dci_kv *kv, double tokens)
 {
@@ -152,7 +151,7 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
         return status;
 }
 
-/* --- a new order ------------------------------------------------------------------------------------------------------------- */
+/* --- a new order -------------------------------------------------------------------------------------------------- */
 
 size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
 {
@@ -164,7 +163,7 @@ size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
         return may > layer->n_grouped ? may : layer->n_grouped;
 }
 
-/* --- what there is ----------------------------------------------------------------------------------------------------------- */
+/* --- what there is ------------------------------------------------------------------------------------------------ */
 
 static dci_status check_order(const dci_kv *kv, size_t layer, size_t kv_head, const size_t *out_n)
 {

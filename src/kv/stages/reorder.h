@@ -12,7 +12,8 @@
 size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, float *out);
 /* Puts a prompt's last queries in the ring. */
 void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld);
-/* Static tokens of a new order of n candidates; finds them for a prompt of n candidates, where the config leaves them open. */
+/* Static tokens of a new order of n candidates; finds them for a prompt of n candidates, where the config leaves them
+ * open. */
 size_t dci_kv_static_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
 dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n);
 /* Candidates of a layer's new order, if one is due; else 0. */

@@ -18,7 +18,7 @@
 #include "kv/stages/schedule.h"
 #include "kv/worker.h"
 
-/* --- what plans keep -------------------------------------------------------------------------------------------------- */
+/* --- what plans keep ---------------------------------------------------------------------------------------------- */
 
 /* Bytes of a layer's cache; memory: where it is, with its pointers to be set in *out, or NULL. */
 static size_t lay_out(const dci_kv *kv, size_t layer, void *memory, dci_kv_selection_cache *out)
@@ -129,7 +129,7 @@ dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t
         return status;
 }
 
-/* --- boundaries ------------------------------------------------------------------------------------------------------ */
+/* --- boundaries --------------------------------------------------------------------------------------------------- */
 
 /* Products of the same kernel: the cosine of a row with itself is 1 to the bit. A row of zeros has no direction, and the cosine 0 with
  * all but its like. */
@@ -194,7 +194,7 @@ const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1] = {
         [DCI_KV_AHEAD] = {DCI_KV_AHEAD, true, true, NULL, keeps_unless_turned},
 };
 
-/* --- plans ------------------------------------------------------------------------------------------------------------ */
+/* --- plans -------------------------------------------------------------------------------------------------------- */
 
 void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld)
 {

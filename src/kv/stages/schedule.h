@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Fourth stage: when it is decided again which tokens are attended to. What the plans of a layer keep for the next ones is allocated with
- * the sequence, copied by forks, and truncated with it, so that plans allocate nothing.
+ * Fourth stage: when it is decided again which tokens are attended to. What the plans of a layer keep for the next ones
+ * is allocated with the sequence, copied by forks, and truncated with it, so that plans allocate nothing.
  */
 #ifndef DCI_KV_STAGES_SCHEDULE_H
 #define DCI_KV_STAGES_SCHEDULE_H

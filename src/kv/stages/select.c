@@ -296,8 +296,6 @@ const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1] = {
         [DCI_KV_SELECT_STATIC] = {DCI_KV_SELECT_STATIC, true, select_static},
 };
 
-/* --- by observed queries, once (SnapKV, without its pooling) ------------------------------------------------------------- */
-
 size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n)
 {
         if (kv->config.select != DCI_KV_SELECT_OBSERVED)

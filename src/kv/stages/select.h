@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Third stage: how many groups a plan ranks, and the selection that is made once, from a prompt's observed queries (SnapKV). */
+/* Third stage: how many groups a plan ranks, and the selection that is made once, from a prompt's observed queries
+ * (SnapKV). */
 #ifndef DCI_KV_STAGES_SELECT_H
 #define DCI_KV_STAGES_SELECT_H
 

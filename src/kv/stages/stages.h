@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
- * decided again, and what becomes of the rest. A preset is one row of presets.c; each stage is one table of functions.
+ * decided again, and what becomes of the rest. A preset is one row of kv/presets.c; each stage is one table of functions.
  *
  * All work is by (sequence, layer, kv head). Candidates are numbered from the end of the sink on.
  */
@@ -28,7 +28,8 @@ typedef struct dci_kv_query {
         size_t n_chosen, room;
         size_t plan_room; /* what the plan has; `room` is what it is asked for, which a schedule makes the most of a list */
         int32_t *taken; /* by listed group, for its tail: members chosen, or DCI_KV_DROPPED */
-        /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they count. */
+        /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they
+         * count. */
         int32_t *lists;
         int32_t *units;  /* `preselect`: units of DCI_CODE_UNIT candidates, ascending, whose tokens alone have scores */
         size_t n_scored; /* how many those are, contiguous; 0: every candidate has one, under its number */
@@ -37,24 +38,26 @@ typedef struct dci_kv_query {
 } dci_kv_query;
 enum { DCI_KV_DROPPED = -1 };
 
-/* --- group: which tokens are grouped ---------------------------------------------------------------------------------- */
+/* --- group: which tokens are grouped ------------------------------------------------------------------------------ */
 
 typedef struct dci_kv_grouping {
         int32_t kind;
         bool listed; /* groups are in batches; else they are by position */
         /* Groups of one head among n candidates. */
         size_t (*count)(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n);
-        /* Those of the n candidates that are in one of them, ascending: in place, or in `room`, which holds DCI_KV_TILE. */
+        /* Those of the n candidates that are in one of them, ascending: in place, or in `room`, which holds
+         * DCI_KV_TILE. */
         const int32_t *(*members)(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t group, size_t n,
                                   int32_t *room, size_t *out_n);
-        /* Listed: most groups of n candidates; bytes that dividing takes; and dividing one head's part of a batch into its groups: fills
-         * in n_groups, offsets and ids. keys: the batch's rows, contiguous. Cannot fail. */
+        /* Listed: most groups of n candidates; bytes that dividing takes; and dividing one head's part of a batch into
+         * its groups: fills in n_groups, offsets and ids. keys: the batch's rows, contiguous. Cannot fail. */
         size_t (*most)(const dci_kv *kv, size_t n);
         size_t (*work_bytes)(const dci_kv *kv, size_t n);
         void (*divide)(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
                        void *work);
-        /* Listed, of batches after the prompt's; NULL: each is cluster_every candidates. Where the next one ends that begins at candidate
-         * `begin`, 0: none is due; early: recent tokens may take half of the budget only. And most groups of one. */
+        /* Listed, of batches after the prompt's; NULL: each is cluster_every candidates. Where the next one ends that
+         * begins at candidate `begin`, 0: none is due; early: recent tokens may take half of the budget only. And most
+         * groups of one. */
         size_t (*next)(const dci_kv *kv, const dci_kv_layer *layer, size_t begin, bool early);
         size_t (*room)(const dci_kv *kv, const dci_kv_layer *layer, size_t first, size_t n);
 } dci_kv_grouping;
@@ -67,7 +70,7 @@ typedef struct dci_kv_members {
         float *wide; /* room for a tile of rows */
 } dci_kv_members;
 
-/* --- summary: what stays of a group ----------------------------------------------------------------------------------- */
+/* --- summary: what stays of a group ------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_summary {
         int32_t kind;
@@ -76,40 +79,43 @@ typedef struct dci_kv_summary {
         size_t (*bytes)(const dci_kv *kv);
         size_t (*work_bytes)(const dci_kv *kv);
         size_t (*put_bytes)(const dci_kv *kv);
-        /* Candidates [first, first + n) of the chunk, n <= DCI_KV_TILE, as rows and as floats (n x dim_k). first is a multiple of a page; n
-         * too, unless these are the last ones there will ever be. */
+        /* Candidates [first, first + n) of the chunk, n <= DCI_KV_TILE, as rows and as floats (n x dim_k). first is a
+         * multiple of a page; n too, unless these are the last ones there will ever be. */
         void (*put)(const dci_kv *kv, dci_kv_head *head, unsigned char *chunk, size_t first, size_t n,
                     const float *keys, void *scratch);
         /* Fills in scores and most. */
         void (*rank)(dci_kv_query *ask);
-        /* Of groups with any members, if it can be had of them: elements of a row, and the row of n keys, from scratch of put_bytes. */
+        /* Of groups with any members, if it can be had of them: elements of a row, and the row of n keys, from scratch
+         * of put_bytes. */
         size_t (*width)(const dci_kv *kv);
         void (*row)(const dci_kv *kv, const dci_kv_members *members, void *scratch, void *out);
 } dci_kv_summary;
 
-/* --- choose: how queries choose ----------------------------------------------------------------------------------------- */
+/* --- choose: how queries choose ----------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_choice {
         int32_t kind;
         bool ranks; /* asks the summary first */
-        /* Fills in chosen, at most `room` of them, best first, and ends with dci_kv_put_in_order: schedules keep that ranking, and use its
-         * front. SELECT_SCAN is asked for more than the plan has room for: what it chooses first does not depend on the room. A choice that
-         * ranks leaves the terms that a tail takes; for others dci_kv_schedule_select does. */
+        /* Fills in chosen, at most `room` of them, best first, and ends with dci_kv_put_in_order: schedules keep that
+         * ranking, and use its front. SELECT_SCAN is asked for more than the plan has room for: what it chooses first
+         * does not depend on the room. A choice that ranks leaves the terms that a tail takes; for others
+         * dci_kv_schedule_select does. */
         void (*select)(dci_kv_query *ask, const dci_kv_grouping *grouping);
 } dci_kv_choice;
 
-/* --- schedule: when it is decided again ----------------------------------------------------------------------------------- */
+/* --- schedule: when it is decided again --------------------------------------------------------------------------- */
 
 typedef struct dci_kv_schedule {
         int32_t kind;
         bool lists, queries; /* what a plan leaves to the next one */
-        /* Whether this plan of a layer that has lists decides again; NULL: each does. queries: of all query heads, as the call has them. */
+        /* Whether this plan of a layer that has lists decides again; NULL: each does. queries: of all query heads, as
+         * the call has them. */
         bool (*due)(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
         /* Whether a head attends to the list that was chosen before, whatever is decided now. NULL: it does not. */
         bool (*keeps)(const dci_kv_query *ask);
 } dci_kv_schedule;
 
-/* --- tail: what becomes of the rest ------------------------------------------------------------------------------------- */
+/* --- tail: what becomes of the rest ------------------------------------------------------------------------------- */
 
 typedef struct dci_kv_tail {
         int32_t kind;
@@ -133,30 +139,6 @@ struct dci_kv_stages {
         dci_kv_tail tail;
 };
 
-/* presets.c: a row of the table of systems. */
-typedef struct dci_kv_preset {
-        int32_t preset;
-        const char *name;
-        int32_t group, summary, select, schedule, tail, combine;
-        size_t page_tokens, sink, window;
-} dci_kv_preset;
-const dci_kv_preset *dci_kv_preset_at(int32_t preset);
-/* What a preset's clusters are like; of others, as clusterkv's. */
-typedef struct dci_kv_clustering {
-        int32_t preset;
-        size_t tokens, every, segment, rounds;
-        int32_t by;
-        double estimate_share;
-} dci_kv_clustering;
-const dci_kv_clustering *dci_kv_clustering_at(int32_t preset);
-
-/* What a preset makes of codes; of others, as sketch. */
-typedef struct dci_kv_refining {
-        int32_t preset, key_bits;
-        double preselect, verify;
-} dci_kv_refining;
-const dci_kv_refining *dci_kv_refining_at(int32_t preset);
-
 extern const dci_kv_grouping *const dci_kv_groupings[DCI_KV_GROUPS + 1]; /* stages/group.c */
 extern const dci_kv_grouping dci_kv_group_cluster;                       /* stages/group_cluster.c */
 extern const dci_kv_grouping dci_kv_group_tree;                          /* tree/search.c */
@@ -175,7 +157,8 @@ extern const dci_kv_tail dci_kv_tail_drop, dci_kv_tail_sums, dci_kv_tail_lowbit;
 void dci_kv_tree_rank_pages(dci_kv_query *ask);
 void dci_kv_tree_search(dci_kv_query *ask);
 
-/* stages/select_verify.c: how many of the best by their codes are ranked again by their keys, for so much room; and doing so. */
+/* stages/select_verify.c: how many of the best by their codes are ranked again by their keys, for so much room; and
+ * doing so. */
 size_t dci_kv_verified(const dci_kv *kv, size_t room);
 void dci_kv_select_verified(dci_kv_query *ask, size_t n);
 

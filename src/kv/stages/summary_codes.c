@@ -205,8 +205,6 @@ static void fetch_ahead(const dci_kv_query *ask, size_t candidate)
                 DCI_PREFETCH(at + i);
 }
 
-/* --- groups first --------------------------------------------------------------------------------------------------------- */
-
 /* One of the two tables, in every chunk; units of it by number. */
 typedef struct table {
         const dci_kv_query *ask;

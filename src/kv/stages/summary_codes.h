@@ -10,7 +10,8 @@
 /* Of the first DCI_KV_WATCHED_SPAN codes every block's distortion is watched, then one block of DCI_KV_WATCHED. */
 #define DCI_KV_WATCHED_SPAN 1024
 #define DCI_KV_WATCHED 8
-/* Counts residuals of the watched blocks among the first n learned codes, a multiple of DCI_CODE_ROWS, as if the codes were made here. */
+/* Counts residuals of the watched blocks among the first n learned codes, a multiple of DCI_CODE_ROWS, as if the codes
+ * were made here. */
 void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals);
 
 /* Units of codes that are read after a preselection by mean keys; 0: there is none. */

@@ -115,7 +115,7 @@ static void take_point(const shaping *s, size_t i, float *out)
                 out[j] -= s->mean[j];
 }
 
-/* --- what a search ranks by -------------------------------------------------------------------------------------------- */
+/* --- what a search ranks by --------------------------------------------------------------------------------------- */
 
 /* One cell's means, and how far it reaches. scratch: 2 dim_k floats. */
 static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t node,
@@ -164,7 +164,7 @@ void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
                 }
 }
 
-/* --- building --------------------------------------------------------------------------------------------------------- */
+/* --- building ----------------------------------------------------------------------------------------------------- */
 
 /* The middle of some points, evenly spread: it changes no distance and keeps numbers small. */
 static void find_middle(const shaping *s, size_t n)
@@ -218,7 +218,7 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
         }
 }
 
-/* --- cutting cells ---------------------------------------------------------------------------------------------------- */
+/* --- cutting cells ------------------------------------------------------------------------------------------------ */
 
 /* One round over n rows: their positions along the direction; and, weighed by that, their sum, which is the next direction. */
 static void go_along(const shaping *s, size_t n)
@@ -355,7 +355,7 @@ static void build(const shaping *s, size_t n)
         dci_kv_tree_refresh(s->kv, s->layer, s->head, tree, s->pair);
 }
 
-/* --- inserting -------------------------------------------------------------------------------------------------------- */
+/* --- inserting ---------------------------------------------------------------------------------------------------- */
 
 /* The nearest node there is for each of n <= DCI_KV_TILE candidates, whose keys are in points, dim_k apart. */
 static void place_all(const shaping *s, size_t n)

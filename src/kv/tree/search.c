@@ -27,7 +27,7 @@ static size_t no_bytes(const dci_kv *kv)
         return 0;
 }
 
-/* --- group: the pages of the tree ---------------------------------------------------------------------------------------- */
+/* --- group: the pages of the tree --------------------------------------------------------------------------------- */
 
 static size_t count_pages(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n)
 {
@@ -59,7 +59,7 @@ static const int32_t *members_of_page(const dci_kv *kv, const dci_kv_layer *laye
 
 const dci_kv_grouping dci_kv_group_tree = {.kind = DCI_KV_GROUP_TREE, .count = count_pages, .members = members_of_page};
 
-/* --- summary: nodes, or means of pages ----------------------------------------------------------------------------------- */
+/* --- summary: nodes, or means of pages ---------------------------------------------------------------------------- */
 
 const dci_kv_summary dci_kv_summary_tree = {.kind = DCI_KV_SUMMARY_TREE, .bytes = no_bytes, .work_bytes = no_bytes};
 
@@ -81,7 +81,7 @@ void dci_kv_tree_rank_pages(dci_kv_query *ask)
         }
 }
 
-/* --- choose: search --------------------------------------------------------------------------------------------------------- */
+/* --- choose: search ----------------------------------------------------------------------------------------------- */
 
 typedef struct search {
         dci_kv_query *ask;

@@ -27,7 +27,7 @@ bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate)
         return dci_rng_uniform(&rng) < kv->config.tree_promotion;
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a tree, by its capacities; memory: the tree, whose pointers are set, or NULL. */
 static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, void *memory)
@@ -168,7 +168,7 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
         return DCI_OK;
 }
 
-/* --- pages ------------------------------------------------------------------------------------------------------------ */
+/* --- pages -------------------------------------------------------------------------------------------------------- */
 
 void dci_kv_tree_clear(dci_kv_tree *tree)
 {

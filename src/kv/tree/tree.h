@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The tree over one head's candidates (IceCache 2026, algorithms 2 to 4), by the rules of the index's tree (index/tree.h): a candidate
- * is promoted by a hash of the seed and its number; each promoted one is a node, and every candidate is in the cell of the node nearest
- * to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is c for all, so that nearest is the greatest product. A cell is cut
- * into pages of page_tokens, filled from the front; a page is a list of candidates, whose rows stay where they are in the pool.
+ * The tree over one head's candidates (IceCache 2026, algorithms 2 to 4), by the rules of the index's tree
+ * (index/tree.h): a candidate is promoted by a hash of the seed and its number; each promoted one is a node, and every
+ * candidate is in the cell of the node nearest to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is c for
+ * all, so that nearest is the greatest product. A cell is cut into pages of page_tokens, filled from the front; a page
+ * is a list of candidates, whose rows stay where they are in the pool.
  *
- * It differs from the index's in its memory: one block with a counted reference, laid out by capacities, that forks share and copy before
- * they write; it borrows rows by the candidates' numbers and keeps no copy of a key. All memory comes before the work, which cannot fail.
- * Like the index's up to 4,096 nodes it has one level, whose nodes are compared with one by one. The first candidate is always a node.
+ * It differs from the index's in its memory: one block with a counted reference, laid out by capacities, that forks
+ * share and copy before they write; it borrows rows by the candidates' numbers and keeps no copy of a key. All memory
+ * comes before the work, which cannot fail. Like the index's up to 4,096 nodes it has one level, whose nodes are
+ * compared with one by one. The first candidate is always a node.
  */
 #ifndef DCI_KV_TREE_TREE_H
 #define DCI_KV_TREE_TREE_H
@@ -38,12 +40,13 @@ struct dci_kv_tree {
                 *means; /* n_means x dim_k in the keys' format: of nodes (SUMMARY_TREE) or of pages (SUMMARY_MEAN) */
 };
 
-/* --- tree/tree.c: memory, pages ------------------------------------------------------------------------------------- */
+/* --- tree/tree.c: memory, pages ----------------------------------------------------------------------------------- */
 
 /* Makes a head's tree exclusive, with room for n candidates: allocated, grown or copied. */
 dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n);
 void dci_kv_tree_retain(dci_kv_tree *tree);
-/* A head's tree of the first n candidates for another owner: the same one or, if that has more, a truncated copy; NULL where there is none. */
+/* A head's tree of the first n candidates for another owner: the same one or, if that has more, a truncated copy; NULL
+ * where there is none. */
 dci_status dci_kv_tree_share(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out);
 void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree);
 /* Removes candidates from n on from an exclusive tree. Rows of the others are in place. */
@@ -80,23 +83,24 @@ void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_
 void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const int32_t *candidates, size_t n,
                       bool guarded, const void **out);
 
-/* --- tree/build.c: building and inserting -------------------------------------------------------------------------------- */
+/* --- tree/build.c: building and inserting ------------------------------------------------------------------------- */
 
 /* Scratch of a thread; 0 unless groups are trees. */
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv);
-/* Adds candidates [first, end) to a head's exclusive tree; a tree that has them already (from a file) gets its means. */
+/* Adds candidates [first, end) to a head's exclusive tree; a tree that has them already (from a file) gets its means.
+ * */
 void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 /* Computes means and radii of the cells that are dirty. scratch: 2 dim_k floats. */
 void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch);
 /* The lift of a row of this squared norm. */
 float dci_kv_tree_lift(const dci_kv_tree *tree, float norm2);
 
-/* --- tree/search.c ------------------------------------------------------------------------------------------------------ */
+/* --- tree/search.c ------------------------------------------------------------------------------------------------ */
 
 /* Bytes of a search's scratch, with room for ld scores; 0 unless a tree is searched. */
 size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld);
 
-/* --- tree/file.c -------------------------------------------------------------------------------------------------------- */
+/* --- tree/file.c -------------------------------------------------------------------------------------------------- */
 
 /* A tree as a list of whole numbers, for a file: how many, and the list. */
 size_t dci_kv_tree_numbers(const dci_kv *kv, const dci_kv_tree *tree);

@@ -183,7 +183,7 @@ typedef struct summing {
         int32_t sum;
 } summing;
 
-/* Three bits lie in two pieces: when the first comes, the second is read ahead; when that comes, it is passed over. */
+/* Three bits are stored in two pieces: when the first comes, the second is read ahead; when that comes, it is passed over. */
 static void sum_piece(void *ctx, const piece *p)
 {
         summing *s = ctx;

@@ -7,7 +7,7 @@
  * one 32-bit word: byte i of it holds, from its lowest bits up, the codes for the coordinates i, 4 + i, 8 + i, ... of the line.
  * Lines come in pairs, rows 0 to 15 and rows 16 to 31, so a unit's lines are 128 bytes apart.
  *
- * Coordinates lie in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits coordinates, and for
+ * Coordinates are grouped in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits coordinates, and for
  * three bits, 32 coordinates take two lines of their lower two bits, then one of their highest. Then the mixed ones: groups of four
  * coordinates, each of 1 to DCI_CODE_MIXED bits, several of them in a line.
  *
@@ -36,7 +36,7 @@ enum { DCI_CODE_8, DCI_CODE_4, DCI_CODE_3, DCI_CODE_2, DCI_CODE_1, DCI_CODE_WIDT
 extern const int dci_code_bits[DCI_CODE_WIDTHS];
 extern const size_t dci_code_step[DCI_CODE_WIDTHS]; /* the coordinates of a section are a multiple of this */
 
-/* Where the codes of a group of mixed width lie: a line of the section, and the bits of its bytes from `shift` on. */
+/* The place of the codes of a group of mixed width: a line of the section, and the bits of its bytes from `shift` on. */
 typedef struct dci_code_group {
         uint8_t line, shift, bits;
 } dci_code_group;
@@ -82,7 +82,7 @@ void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, siz
 void dci_code_move(const dci_code_layout *layout, const unsigned char *from, size_t row, unsigned char *to,
                    size_t to_row);
 
-/* Where a row's word of the first line lies in a block. */
+/* The offset of a row's word of the first line in a block. */
 DCI_INLINE size_t dci_code_word(size_t row)
 {
         return row / 16 * DCI_CODE_LINE + row % 16 * 4;
@@ -94,7 +94,7 @@ DCI_INLINE const unsigned char *dci_code_unit(const unsigned char *block, size_t
         return block + u * DCI_CODE_LINE;
 }
 
-/* sums[q * ld + 16 u + r]: row r of unit u with query q. Queries are n_all bytes from -127 to 127, one behind the other; 1 to
+/* sums[q * ld + 16 u + r]: row r of unit u with query q. Queries are n_all bytes from -127 to 127, contiguous; 1 to
  * DCI_CODE_QUERIES of them. */
 typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
                                  const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld);

@@ -14,7 +14,7 @@
  *   w_dot_wide(acc, a, q)   the same for a from 0 to 255
  *   E                       sums of even sections on their way: e_zero() e_dot(acc, a, q) e_flush(sum, acc) = sum + acc
  *   E_ROOM(bits)            lines that fit in one before it is flushed
- *   UNSHIFTED               defined if w_dot_wide takes codes where they lie in the byte; then also w_right(a, bits), exact
+ *   UNSHIFTED               defined if w_dot_wide takes codes at their place in the byte; then also w_right(a, bits), exact
  *   READER, NAME            the reader, and what it is called
  */
 #include "simd/codes/dot_loops.h"

@@ -4,8 +4,8 @@
  * Rows of floats to low-bit codes in even steps, several rows at a time: the counterpart of the readers in codes/codes.h.
  *
  * Every row has a lane of the vectors, coordinates follow one another, so that neither a rotation nor a sum goes across lanes, and
- * what comes out is a line of the codes as it lies in memory. Only additions, products, quotients and roots that are rounded once,
- * in a fixed order for each row, and whole numbers: the same bits at every instruction set, and whatever rows lie beside.
+ * what comes out is a line of the codes as it is stored. Only additions, products, quotients and roots that are rounded once,
+ * in a fixed order for each row, and whole numbers: the same bits at every instruction set, and whatever the neighbouring rows are.
  */
 #ifndef DCI_SIMD_CODES_ENCODE_H
 #define DCI_SIMD_CODES_ENCODE_H

@@ -34,7 +34,7 @@ typedef struct coded {
         F level;
 } coded;
 
-/* The level of a coordinate, around zero in units of levels: in even steps, or, up to 4 bits, on both sides alike: how many limits lie
+/* The level of a coordinate, around zero in units of levels: in even steps, or, up to 4 bits, on both sides alike: how many limits are
  * below the magnitude. */
 DCI_INLINE coded code_of(const dci_code_levels *levels, F x, int bits)
 {
@@ -173,7 +173,7 @@ static void lengths_of(const dci_code_levels *levels, const float *y, size_t ld,
 
 /* --- with a worth ---------------------------------------------------------------------------------------------------- */
 
-/* A row whose coordinates are larger than is usual, in units of their deviations, is coded in larger units: what lies beyond the last
+/* A row whose coordinates are larger than is usual, in units of their deviations, is coded in larger units: what is beyond the last
  * level costs more than steps that are wider (docs/sketches.md). */
 static F unit_of(const dci_code_levels *levels, const float *y, size_t ld)
 {

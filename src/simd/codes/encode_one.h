@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A part of codes/encode_template.h with LANES 4: one row, four coordinates in a vector. The four sums that lie side by side where a vector
+/* A part of codes/encode_template.h with LANES 4: one row, four coordinates in a vector. The four sums that are adjacent where a vector
  * has a coordinate of several rows are the lanes of one here, so that the bits are the same. */
 #include "simd/codes/encode.h"
 
@@ -64,7 +64,7 @@ DCI_INLINE I write_four(const float *y, I code, int bits, size_t n, settling *s)
         return code;
 }
 
-/* Eight coordinates at a time, of which four may lie behind the last. */
+/* Eight coordinates at a time, of which four may be past the last. */
 DCI_INLINE void write_words(size_t dim, const float *y, const uint32_t *whole, int bits, unsigned char *words,
                             size_t stride, settling *s)
 {

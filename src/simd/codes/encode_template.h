@@ -38,7 +38,7 @@ DCI_INLINE F some_of(const float *p, size_t n)
         return f_load(some);
 }
 
-/* Rows less their centre, coordinate by coordinate; zeros behind the last up to a multiple of LANES. */
+/* Rows less their centre, coordinate by coordinate; zeros after the last up to a multiple of LANES. */
 static void gather(const dci_code_transpose_block *turn, const float *const *rows, float *y, size_t ld)
 {
         size_t c = 0;
@@ -141,7 +141,7 @@ static void turn_rows(const dci_code_transpose_block *turn, const float *const *
                 rotate(turn, y);
 }
 
-/* Of coordinates up to a multiple of 4; those behind the last are zeros. */
+/* Of coordinates up to a multiple of 4; those past the last are zeros. */
 static F squares_of(const float *y, size_t dim)
 {
         F sum[4] = {f_all(0.0f), f_all(0.0f), f_all(0.0f), f_all(0.0f)};
@@ -276,7 +276,7 @@ DCI_INLINE F level_of(I code, int bits)
         return f_sub(f_from(code), f_all(0.5f * (float)((1 << bits) - 1)));
 }
 
-/* present: false for a coordinate behind the last. */
+/* present: false for a coordinate past the last. */
 DCI_INLINE void settle(F y, F level, bool present, settling *s, size_t chain)
 {
         if (!present)

@@ -59,7 +59,7 @@ DCI_INLINE void exchange(cell *cells, int bits)
                 exchange_by(1, cells, n, bits, UINT64_C(0x5555555555555555));
 }
 
-/* Where the words of coordinates 4 quad to 4 quad + 3 lie in a line of rows. */
+/* The offset of the words of coordinates 4 quad to 4 quad + 3 in a line of rows. */
 DCI_INLINE unsigned char *place_of(unsigned char *to, size_t apart, size_t line, size_t quad)
 {
         return to + quad / QUADS * apart + line * PAIR + quad % QUADS * CELL;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * How much some queries look at many keys: softmaxes by products of bytes, for ranking only. A softmax over keys does not change
+ * Approximate softmax of many keys under some queries, by products of bytes, for ranking only. A softmax over keys does not change
  * when one row is taken from all of them, nor a product when its coordinates are scaled in the keys and back in the queries, so both
  * are free to make bytes say more.
  *
- * Keys lie in tiles of DCI_SOFTMAX_ROWS, fours of coordinates of all rows one behind the other: [units][DCI_SOFTMAX_ROWS][4]. Byte b of
- * row i means (b - 128) * scales[i]. Queries are rows of units * 4 bytes, with signs, zeros behind.
+ * Keys are stored in tiles of DCI_SOFTMAX_ROWS, four coordinates of all rows at a time: [units][DCI_SOFTMAX_ROWS][4]. Byte b of
+ * row i means (b - 128) * scales[i]. Queries are rows of units * 4 bytes, signed, padded with zeros.
  */
 #ifndef DCI_SIMD_SOFTMAX_SOFTMAX_H
 #define DCI_SIMD_SOFTMAX_SOFTMAX_H
@@ -18,7 +18,7 @@
 #define DCI_SOFTMAX_LANES ((size_t)16)
 #define DCI_SOFTMAX_RANGE 64.0f /* in powers of two: what most may be away from 0 */
 
-/* What belongs to queries, by number; a query's sums and greatest scores are one number for each lane. */
+/* Queries, by number. A query has a sum and a greatest score for each lane. */
 typedef struct dci_softmax {
         const int8_t *bytes;  /* [query][units * 4] */
         const int32_t *start; /* -128 times the sum of a query's bytes */
@@ -43,7 +43,7 @@ typedef struct dci_softmax_kernels {
          * two, and 2^x, right to 2e-4 from -126 on and less than 2^-126 below. Lane i mod 16 of a query's sum grows by it, that of its most
          * becomes at least x, and it is stored as bf16 (0 for rows that are not there), rounded: terms[(q / 2 * DCI_SOFTMAX_ROWS + i) * 2 + q mod
          * 2]. 2^x may be infinite, and then the terms are of no use. */
-        void (*terms)(const dci_softmax *looks, const uint8_t *tile, const float *scales, size_t n, uint16_t *terms);
+        void (*terms)(const dci_softmax *softmax, const uint8_t *tile, const float *scales, size_t n, uint16_t *terms);
 
         /* out[i] += sum over queries of weights[q] * terms of row i, for all rows of a tile; queries in order, by fused multiply-add. */
         void (*add)(const uint16_t *terms, const float *weights, size_t n_queries, float *out);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Looks with AVX-512, with products of bytes as the source that includes this has them. What it defines before:
+ * Approximate softmax with AVX-512, with products of bytes as the source that includes this has them. What it defines before:
  *
- *      LOOKS                    the name of the table
- *      look_bytes               bytes of 16 rows, or of a query, as products take them
+ *      SOFTMAX_TABLE                    the name of the table
+ *      softmax_bytes               bytes of 16 rows, or of a query, as products take them
  *      of_keys(), of_query()    from fours of bytes, unsigned and signed
  *      added(sum, keys, query)  each sum and the four products of its bytes: whole numbers, so all sources give the same bits
  */
@@ -149,30 +149,30 @@ DCI_INLINE __m512i in_pairs(__m512 even, __m512 odd)
 }
 
 /* 16 sums: each vector of keys that is loaded serves four queries, each four of a query four vectors of keys. */
-DCI_INLINE void multiply(const dci_softmax *looks, size_t q, const uint8_t *tile,
+DCI_INLINE void multiply(const dci_softmax *softmax, size_t q, const uint8_t *tile,
                          __m512i sum[DCI_SOFTMAX_QUERIES][VECTORS])
 {
-        const size_t width = looks->units * 4;
-        const int8_t *queries = looks->bytes + q * width;
+        const size_t width = softmax->units * 4;
+        const int8_t *queries = softmax->bytes + q * width;
         UNROLL for (size_t i = 0; i < DCI_SOFTMAX_QUERIES; i++)
         {
-                UNROLL for (size_t v = 0; v < VECTORS; v++) sum[i][v] = _mm512_set1_epi32(looks->start[q + i]);
+                UNROLL for (size_t v = 0; v < VECTORS; v++) sum[i][v] = _mm512_set1_epi32(softmax->start[q + i]);
         }
-        for (size_t u = 0; u < looks->units; u++) {
-                look_bytes keys[VECTORS];
+        for (size_t u = 0; u < softmax->units; u++) {
+                softmax_bytes keys[VECTORS];
                 UNROLL for (size_t v = 0; v < VECTORS; v++) keys[v] =
                         of_keys(_mm512_loadu_si512(tile + u * UNIT_BYTES + v * 4 * LANES));
                 UNROLL for (size_t i = 0; i < DCI_SOFTMAX_QUERIES; i++)
                 {
                         int32_t four;
                         memcpy(&four, queries + i * width + u * 4, sizeof four);
-                        const look_bytes query = of_query(_mm512_set1_epi32(four));
+                        const softmax_bytes query = of_query(_mm512_set1_epi32(four));
                         UNROLL for (size_t v = 0; v < VECTORS; v++) sum[i][v] = added(sum[i][v], keys[v], query);
                 }
         }
 }
 
-static void terms(const dci_softmax *looks, const uint8_t *tile, const float *scales, size_t n, uint16_t *out)
+static void terms(const dci_softmax *softmax, const uint8_t *tile, const float *scales, size_t n, uint16_t *out)
 {
         __m512 scale[VECTORS];
         __mmask16 valid[VECTORS];
@@ -181,16 +181,16 @@ static void terms(const dci_softmax *looks, const uint8_t *tile, const float *sc
                 scale[v] = _mm512_loadu_ps(scales + v * LANES);
                 valid[v] = n > v * LANES ? some(n - v * LANES) : 0;
         }
-        for (size_t q = 0; q < looks->n_queries; q += DCI_SOFTMAX_QUERIES) {
+        for (size_t q = 0; q < softmax->n_queries; q += DCI_SOFTMAX_QUERIES) {
                 __m512i product[DCI_SOFTMAX_QUERIES][VECTORS];
-                multiply(looks, q, tile, product);
+                multiply(softmax, q, tile, product);
                 UNROLL for (size_t i = 0; i < DCI_SOFTMAX_QUERIES; i += 2)
                 {
                         __m512 sum[2], most[2];
                         UNROLL for (size_t k = 0; k < 2; k++)
                         {
-                                sum[k] = _mm512_loadu_ps(looks->sum + (q + i + k) * LANES);
-                                most[k] = _mm512_loadu_ps(looks->most + (q + i + k) * LANES);
+                                sum[k] = _mm512_loadu_ps(softmax->sum + (q + i + k) * LANES);
+                                most[k] = _mm512_loadu_ps(softmax->most + (q + i + k) * LANES);
                         }
                         UNROLL for (size_t v = 0; v < VECTORS; v++)
                         {
@@ -198,9 +198,9 @@ static void terms(const dci_softmax *looks, const uint8_t *tile, const float *sc
                                 UNROLL for (size_t k = 0; k < 2; k++)
                                 {
                                         const __m512 by =
-                                                _mm512_mul_ps(scale[v], _mm512_set1_ps(looks->scale[q + i + k]));
+                                                _mm512_mul_ps(scale[v], _mm512_set1_ps(softmax->scale[q + i + k]));
                                         const __m512 x = _mm512_fmsub_ps(_mm512_cvtepi32_ps(product[i + k][v]), by,
-                                                                         _mm512_set1_ps(looks->shift[q + i + k]));
+                                                                         _mm512_set1_ps(softmax->shift[q + i + k]));
                                         most[k] = _mm512_mask_max_ps(most[k], valid[v], most[k], x);
                                         power[k] = power_of_two(x, valid[v]);
                                         sum[k] = _mm512_add_ps(sum[k], power[k]);
@@ -210,8 +210,8 @@ static void terms(const dci_softmax *looks, const uint8_t *tile, const float *sc
                         }
                         UNROLL for (size_t k = 0; k < 2; k++)
                         {
-                                _mm512_storeu_ps(looks->sum + (q + i + k) * LANES, sum[k]);
-                                _mm512_storeu_ps(looks->most + (q + i + k) * LANES, most[k]);
+                                _mm512_storeu_ps(softmax->sum + (q + i + k) * LANES, sum[k]);
+                                _mm512_storeu_ps(softmax->most + (q + i + k) * LANES, most[k]);
                         }
                 }
         }
@@ -234,4 +234,4 @@ static void add(const uint16_t *from, const float *weights, size_t n_queries, fl
         UNROLL for (size_t v = 0; v < VECTORS; v++) _mm512_storeu_ps(out + v * LANES, sum[v]);
 }
 
-const dci_softmax_kernels LOOKS = {.pack = pack, .terms = terms, .add = add};
+const dci_softmax_kernels SOFTMAX_TABLE = {.pack = pack, .terms = terms, .add = add};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What a block of the attention kernel works on, and where its rows lie. */
+/* What a block of the attention kernel works on, and where its rows are. */
 #ifndef DCI_GPU_CUDA_ATTEND_ATTEND_ROWS_CUH
 #define DCI_GPU_CUDA_ATTEND_ATTEND_ROWS_CUH
 
@@ -38,8 +38,10 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_attend_args &a, bool 
         return job;
 }
 
-/* Pages' tables, which no kernel writes, are read by all of a block's warps: through the first-level cache, as what never changes; but past it
- * where it may be the kernel's turn only later. */
+/*
+ * Pages' tables, which no kernel writes, are read by all of a block's warps: through the first-level cache, as what
+ * never changes; but past it where it may be the kernel's turn only later.
+ */
 static __device__ __forceinline__ int block_of(const dci_gpu_attend_args &a, const Job &job, int position)
 {
         const int32_t *at = a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift);
@@ -61,7 +63,7 @@ static __device__ __forceinline__ RowPair in_lane(const dci_gpu_attend_args &a, 
         return lane_rows(a.lanes, job.row, a.n_heads, job.head, slot);
 }
 
-/* Where token `t` of those that are attended to lies: its lane's slot, or ~position in the pool. */
+/* Where token `t` of those that are attended to is: its lane's slot, or ~position in the pool. */
 static __device__ __forceinline__ int slot_of(const dci_gpu_attend_args &a, const Job &job, int t)
 {
         int position = t;
@@ -78,7 +80,9 @@ static __device__ __forceinline__ int slot_of(const dci_gpu_attend_args &a, cons
         return ~position;
 }
 
-/* What is looked up of a tile, two tiles ahead: sparse, the slot of token lane % 16; dense, the blocks of both halves. */
+/*
+ * What is looked up of a tile, two tiles ahead: sparse, the slot of token lane % 16; dense, the blocks of both halves.
+ */
 struct Where {
         int first, second;
 };
@@ -87,7 +91,7 @@ template <bool SPARSE>
 static __device__ __forceinline__ Where where_of(const dci_gpu_attend_args &a, const Job &job, int tile, int lane)
 {
         const int last = job.total - 1;
-        if (SPARSE) /* tokens behind the end are the last one, whose weight is then nothing */
+        if (SPARSE) /* tokens past the end repeat the last one with weight 0 */
                 return {slot_of(a, job, min(tile * TILE + (lane & 15), last)), 0};
         return {block_of(a, job, min(tile * TILE, last)), block_of(a, job, min(tile * TILE + 8, last))};
 }
@@ -120,7 +124,7 @@ static __device__ __forceinline__ Places places_of(const dci_gpu_attend_args &a,
                 for (int u = 0; u < 4; u++)
                         p.values[u] = from_lane(own.value, 2 * c + (u & 1) + 8 * (u >> 1));
         } else {
-                /* Half a tile lies in one page. */
+                /* Half a tile is in one page. */
                 const int last = job.total - 1;
 #pragma unroll
                 for (int h = 0; h < 2; h++) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each eight rows, four
- * threads to a row (cuda/encode/encode_row.cuh). Words of keys go straight to memory, eight rows and so a sector at a time; values, whose words are
- * of one coordinate of many tokens, go through shared memory.
+ * What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each
+ * eight rows, four threads to a row (cuda/encode/encode_row.cuh). Words of keys go straight to memory, eight rows and
+ * so a sector at a time; values, whose words are of one coordinate of many tokens, go through shared memory.
  *
- * A decode step forms nothing as a rule: then blocks look at `from` and `to` of all sequences and leave.
+ * A decode step usually encodes nothing: then blocks read `from` and `to` of all sequences and end.
  */
 #include "gpu/cuda/encode/encode_pages.cuh"
 #include "gpu/cuda/encode/encode_row.cuh"
@@ -18,7 +18,7 @@ constexpr int sums_ahead = 8;    /* loads of a thread in flight */
 constexpr int value_block = 128; /* tokens of a block of values */
 constexpr int prompt_tiles = 2;  /* of a block */
 
-/* Keys, or values: what is formed of each, and from what. */
+/* Keys, or values: what is encoded of each, and from what. */
 struct Side {
         const unsigned char *rows;
         uint64_t row_step, head_step,
@@ -59,9 +59,11 @@ static __host__ __device__ inline int width_of(int kind, int dim)
         return kind == DCI_GPU_MEANS ? dim : 2 * dim;
 }
 
-/* --- codes ------------------------------------------------------------------------------------------------------------------ */
+/* --- codes -------------------------------------------------------------------------------------------------------- */
 
-/* A head's centre and the signs of rounds that are gone through, by the threads that will read them. Needs all threads. */
+/*
+ * A head's centre and the signs of rounds that are gone through, by the threads that will read them. Needs all threads.
+ */
 template <int DIM>
 static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *centre, const float *signs)
 {
@@ -75,8 +77,10 @@ static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *
         __syncthreads();
 }
 
-/* Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others stay as they are
- * but with `fill`. Needs all threads. */
+/*
+ * Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others
+ * stay as they are but with `fill`. Needs all threads.
+ */
 template <int DIM>
 static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, unsigned char *tail, int tile, int first,
                                                     int end, bool fill)
@@ -104,8 +108,10 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
         }
 }
 
-/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become zeros. Needs all
- * threads. */
+/*
+ * Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become
+ * zeros. Needs all threads.
+ */
 template <int DIM>
 static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
                                                  bool is_value, unsigned char *part, int tile, int first, int end,
@@ -152,7 +158,7 @@ static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &row
         store_across<DIM>(s, steps.bits, part, tile, first - tile * tile_rows, end - tile * tile_rows, fill);
 }
 
-/* --- a step ---------------------------------------------------------------------------------------------------------------------- */
+/* --- a step ------------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void clear(unsigned char *at, int n_bytes)
 {
@@ -236,7 +242,7 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
         }
 }
 
-/* --- a prompt ---------------------------------------------------------------------------------------------------------------------- */
+/* --- a prompt ----------------------------------------------------------------------------------------------------- */
 
 /* Sums of sum_rows rows one after another; eight coordinates to a thread. */
 static __global__ void __launch_bounds__(n_threads)
@@ -345,7 +351,7 @@ static __global__ void __launch_bounds__(n_threads) pages_kernel(const __grid_co
         form_page(rows, args.kind, args.dtype == DCI_F16, begin, n, coordinate, to, args.dim);
 }
 
-/* --- launches ---------------------------------------------------------------------------------------------------------------------- */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 static bool set_steps(int dim, int bits, Steps *out)
 {

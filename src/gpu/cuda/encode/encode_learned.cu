@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A prompt's learned codes (args/learned.h). A tile is 64 candidates of one head. Their keys come from the pool in host memory, all of a tile's at
- * once, since the bus is what takes longest; then
+ * A prompt's learned codes (args/learned.h). A tile is 64 candidates of one head. Their keys come from the pool in host
+ * memory, all of a tile's at once, since the bus is what takes longest; then
  *
- *  - a product of matrices turns them: each thread has eight rows and some columns, and goes through the coordinates of rows in ascending
- *    order, as the CPU does, so that each sum has the CPU's bits;
- *  - two threads make a row's codes: one has the even coordinates and one the odd ones, as the CPU's sums lie side by side.
+ *  - a matrix product transforms them: each thread has eight rows and some columns, and goes through the coordinates of
+ *    rows in ascending order, as the CPU does, so that each sum has the CPU's bits;
+ *  - two threads make a row's codes: one has the even coordinates and one the odd ones, as the CPU's sums are
+ *    adjacent.
  *
  * Every product and sum outside of the transform is rounded once, in the CPU's order: no contraction.
  */
@@ -37,13 +38,16 @@ template <int DIM> struct Shape {
                 (int)sizeof(float) * (DIM * y_ld + at_once * DIM) + (int)sizeof(dci_gpu_writer);
 };
 
-/* What lies in shared memory: rows, [coordinate][row], and in their place turned rows; a part of the transform; the head's record. */
+/*
+ * Shared memory: rows, [coordinate][row], later replaced by transformed rows; a part of the transform; the
+ * head's record.
+ */
 template <int DIM> struct Shared {
         float *rows, *to;
         const dci_gpu_writer *writer;
 };
 
-/* --- keys ----------------------------------------------------------------------------------------------------------------- */
+/* --- keys --------------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float half_of(uint32_t pair, int upper, bool is_f16)
 {
@@ -51,7 +55,10 @@ static __device__ __forceinline__ float half_of(uint32_t pair, int upper, bool i
         return is_f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float((uint32_t)bits << 16);
 }
 
-/* Where coordinate i of a row lies: so that threads which have one row's coordinates write to different banks, and four rows stay together. */
+/*
+ * Where coordinate i of a row is: so that threads which have one row's coordinates write to different banks, and four
+ * rows stay together.
+ */
 static __device__ __forceinline__ int x_at(int i, int row)
 {
         return i * x_ld + (row ^ ((i >> 3 & 15) << 2));
@@ -84,7 +91,7 @@ static __device__ __forceinline__ void bring_rows(const dci_gpu_encode_learned_a
         }
 }
 
-/* --- the transform ---------------------------------------------------------------------------------------------------------- */
+/* --- the transform ------------------------------------------------------------------------------------------------ */
 
 template <bool FUSED> static __device__ __forceinline__ float add_product(float a, float b, float sum)
 {
@@ -130,7 +137,7 @@ template <int DIM, bool FUSED> static __device__ __forceinline__ void turn_rows(
         __syncthreads();
 }
 
-/* --- codes ------------------------------------------------------------------------------------------------------------------ */
+/* --- codes -------------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float greater(float a, float b)
 {
@@ -192,7 +199,7 @@ static __device__ __forceinline__ float sum_of_both(float x)
         return __fadd_rn(x, __shfl_xor_sync(all_lanes, x, 1));
 }
 
-/* y: the row's turned coordinates, y_ld apart. */
+/* y: the row's transformed coordinates, y_ld apart. */
 static __device__ __forceinline__ float unit_of(const dci_gpu_writer &w, const float *y, int odd)
 {
         float sum = 0.0f;
@@ -245,7 +252,7 @@ static __device__ __forceinline__ float write_row(const dci_gpu_writer &w, const
         return squares > 0.0f ? __fdiv_rn(products, squares) : 0.0f;
 }
 
-/* What a scale leaves of a coordinate. */
+/* The residual of a coordinate. */
 static __device__ __forceinline__ float left_of(const dci_gpu_writer &w, const float *worth, const float *y, int c,
                                                 float inverse, float scale)
 {
@@ -278,7 +285,7 @@ static __device__ __forceinline__ float residual_of(const dci_gpu_writer &w, con
         return __double2float_rn(__dsqrt_rn(exact));
 }
 
-/* --- all -------------------------------------------------------------------------------------------------------------------- */
+/* --- all ---------------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ unsigned char *part_at(const dci_gpu_chunks &chunks, int row, int chunk, int head)
 {
@@ -288,7 +295,7 @@ static __device__ __forceinline__ unsigned char *part_at(const dci_gpu_chunks &c
                (uint64_t)head * chunks.head_bytes;
 }
 
-/* Codes of a tile from its turned rows. Warps as a whole have rows or have none. */
+/* Codes of a tile from its transformed rows. Warps as a whole have rows or have none. */
 template <int DIM>
 static __device__ __forceinline__ void code_rows_of(const dci_gpu_encode_learned_args &args, const Shared<DIM> &s,
                                                     const float *worth, int head, int tile)

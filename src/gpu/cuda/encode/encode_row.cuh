@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of them has the
- * coordinates 4 k + i: then each of the four sums that lie side by side on a CPU is one thread's, byte i of every word of codes is thread
- * i's, and of a Hadamard transform only the last two stages go across threads.
+ * A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of
+ * them has the coordinates 4 k + i: then each of the four sums that are contiguous on a CPU is one thread's, byte i
+ * of every word of codes is thread i's, and of a Hadamard transform only the last two stages go across threads.
  *
- * Every product and sum is rounded once, in the CPU's order: no contraction. What a CPU does in whole numbers is done here in floats that
- * hold them exactly: a row's coordinates are at most 32,700 with a length of as much, so sums of levels times coordinates stay below 2^24.
+ * Every product and sum is rounded once, in the CPU's order: no contraction. What a CPU does in whole numbers is done
+ * here in floats that hold them exactly: a row's coordinates are at most 32,700 with a length of as much, so sums of
+ * levels times coordinates stay below 2^24.
  */
 #ifndef DCI_GPU_CUDA_ENCODE_ENCODE_ROW_CUH
 #define DCI_GPU_CUDA_ENCODE_ENCODE_ROW_CUH
@@ -61,8 +62,10 @@ static __device__ __forceinline__ float high_half(uint32_t pair, bool is_f16)
                       : __uint_as_float(pair & 0xffff0000u);
 }
 
-/* Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i of all four:
- * even: of the first and third thread's, odd: of the second's and fourth's. */
+/*
+ * Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i
+ * of all four: even: of the first and third thread's, odd: of the second's and fourth's.
+ */
 static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t high, int i, uint32_t *even,
                                                        uint32_t *odd)
 {
@@ -105,8 +108,10 @@ static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>:
         }
 }
 
-/* As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with 1 or -1 is exact,
- * so it makes the sum, or the difference to the lower thread's, in one rounding. */
+/*
+ * As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with
+ * 1 or -1 is exact, so it makes the sum, or the difference to the lower thread's, in one rounding.
+ */
 template <int DIM>
 static __device__ __forceinline__ void rotate_row(float (&y)[Shape<DIM>::k], const float *signs, int i)
 {
@@ -156,7 +161,10 @@ static __device__ __forceinline__ double power_of_two(int exponent)
         return __hiloint2double((1023 + exponent) << 20, 0);
 }
 
-/* Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go together. */
+/*
+ * Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go
+ * together.
+ */
 template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N], float square, float *back)
 {
         const bool unusual = !(square >= min_square && square <= max_square);
@@ -235,7 +243,10 @@ static __device__ __forceinline__ Best best_step(const float (&y)[N], float fact
         return best;
 }
 
-/* The codes of a row, eight of 4 bits to a word whatever their width: packed[k / 8] has code k of the thread at 4 (k % 8). */
+/*
+ * The codes of a row, eight of 4 bits to a word whatever their width: packed[k / 8] has code k of the thread at 4 (k %
+ * 8).
+ */
 template <int DIM>
 static __device__ __forceinline__ Turned encode_row(float (&y)[Shape<DIM>::k], const Steps &steps,
                                                     uint32_t (&packed)[Shape<DIM>::n_packed])
@@ -295,9 +306,9 @@ static __device__ __forceinline__ unsigned short to_bf16(float x)
         return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* --- where codes lie ------------------------------------------------------------------------------------------------------ */
+/* --- where codes are ---------------------------------------------------------------------------------------------- */
 
-/* Eight codes of one or two bits, one behind the other. */
+/* Eight codes of one or two bits, in order. */
 static __device__ __forceinline__ uint32_t narrow_codes(uint32_t x, int bits)
 {
         if (bits == 2) {
@@ -312,7 +323,10 @@ static __device__ __forceinline__ uint32_t narrow_codes(uint32_t x, int bits)
         return (x | x >> 12) & 0xffu;
 }
 
-/* bytes: those of one thread for four lines; returns the row's word of line number i of them, that of four threads' bytes. */
+/*
+ * bytes: those of one thread for four lines; returns the row's word of line number i of them, that of four threads'
+ * bytes.
+ */
 static __device__ __forceinline__ uint32_t exchange_bytes(uint32_t bytes, int i)
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;

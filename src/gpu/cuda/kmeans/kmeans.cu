@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five launches: assign; settle, where one
- * block for a head repairs empty clusters and says where each cluster's rows begin; share, which says where those of each tile do; place, which
- * sorts rows by label; and means. A head whose labels no longer change lets the rest of the rounds pass. Nothing waits for the host.
+ * Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five
+ * launches: assign; settle, where one block for a head repairs empty clusters and says where each cluster's rows begin;
+ * share, which says where those of each tile do; place, which sorts rows by label; and means. A head whose labels no
+ * longer change lets the rest of the rounds pass. Nothing waits for the host.
  */
 #include "gpu/cuda/kmeans/kmeans.cuh"
 
 constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
 constexpr int warp_threads = 128,
               per_block = warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
-constexpr int at_once = 48;                  /* tiles whose counts are asked for at once */
+constexpr int at_once = 48;                  /* tiles whose counts are requested at once */
 constexpr int middle_groups = 4,
               middle_each = 8; /* of threads that bring a middle's rows; rows that a thread brings at a time */
 
-/* --- rows, their middle, the first centres -------------------------------------------------------------------------------------- */
+/* --- rows, their middle, the first centres ------------------------------------------------------------------------ */
 
 static __global__ void begin_kernel(const __grid_constant__ KmCall call)
 {
@@ -42,7 +43,10 @@ template <int DIM> static __global__ void prepare_kernel(const __grid_constant__
                 h.state[DCI_GPU_KMEANS_BAD] = h.state[DCI_GPU_KMEANS_DONE] = 1;
 }
 
-/* Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the other. */
+/*
+ * Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the
+ * other.
+ */
 template <int DIM>
 static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
 {
@@ -91,7 +95,7 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
         km_put<DIM>(h, c, x);
 }
 
-/* --- settle -------------------------------------------------------------------------------------------------------------------------- */
+/* --- settle ------------------------------------------------------------------------------------------------------- */
 
 struct SettleShared {
         int32_t sizes[DCI_GPU_KMEANS_MOST];
@@ -150,8 +154,10 @@ static __device__ __forceinline__ uint64_t greater(uint64_t a, uint64_t b)
         return a > b ? a : b;
 }
 
-/* The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's complement; 0: there is
- * none. Needs all threads. */
+/*
+ * The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's
+ * complement; 0: there is none. Needs all threads.
+ */
 static __device__ __forceinline__ uint64_t find_worst(SettleShared &s, const KmHead &h)
 {
         uint64_t worst = 0;
@@ -262,7 +268,7 @@ static __global__ void __launch_bounds__(settle_threads, 1)
         h.state[DCI_GPU_KMEANS_ROUNDS] += !last;
 }
 
-/* --- share, place, means -------------------------------------------------------------------------------------------------------------------- */
+/* --- share, place, means ------------------------------------------------------------------------------------------ */
 
 /* A thread has a cluster: where each tile's rows of it go. */
 static __global__ void share_kernel(const __grid_constant__ KmCall call)
@@ -309,12 +315,15 @@ static __global__ void place_kernel(const __grid_constant__ KmCall call)
         }
 }
 
-/* Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: the lane's words lane + 32 w of two elements. Needs the whole warp. */
+/*
+ * Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: the lane's words lane + 32 w of two elements.
+ * Needs the whole warp.
+ */
 template <int DIM, int PIECE>
 static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, int n,
                                                    double (&sums)[(DIM + 63) / 64][2])
 {
-        constexpr int n_words = (DIM + 63) / 64, ahead = DIM == 256 ? 16 : 32; /* rows that are asked for at once */
+        constexpr int n_words = (DIM + 63) / 64, ahead = DIM == 256 ? 16 : 32; /* rows that are requested at once */
         const int lane = (int)threadIdx.x & 31;
         float part[n_words][2] = {};
         int next = h.order[begin + min(lane, n - 1)];
@@ -410,7 +419,7 @@ static __global__ void __launch_bounds__(warp_threads) means_kernel(const __grid
         km_put<DIM>(h, c, x);
 }
 
-/* --- launches ------------------------------------------------------------------------------------------------------------------------ */
+/* --- launches ----------------------------------------------------------------------------------------------------- */
 
 /* Launches one after another; after an error none. */
 struct Queue {

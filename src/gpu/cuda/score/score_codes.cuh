@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so scores are the CPU's.
+ * Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so
+ * scores are the CPU's.
  *
- * A warp takes blocks of 32 rows. A line pair of such a block is 128 bytes, a 32-bit word for each row. Lane g,c loads of line pairs 4j + c
- * the words of rows 4g .. 4g + 3: 16 bytes, and a warp's load is 512 bytes that lie side by side. The lowest bits of a word's bytes are
- * codes of four coordinates, the next ones those of the next four, and so on: masked, they are registers of A. Which coordinate is which k
- * of a product is free as long as A and B agree, and so is which row is which: rows 4g and 4g + 1 are g and g + 8 of one product, 4g + 2
- * and 4g + 3 of another.
+ * A warp takes blocks of 32 rows. A line pair of such a block is 128 bytes, a 32-bit word for each row. Lane g,c loads
+ * of line pairs 4j + c the words of rows 4g .. 4g + 3: 16 bytes, and a warp's load is 512 bytes that are contiguous.
+ * The lowest bits of a word's bytes are codes of four coordinates, the next ones those of the next four, and so on:
+ * masked, they are registers of A. Which coordinate is which k of a product is free as long as A and B agree, and so is
+ * which row is which: rows 4g and 4g + 1 are g and g + 8 of one product, 4g + 2 and 4g + 3 of another.
  *
- * With at most 4 query heads in a group, columns 4 to 7 of B are columns 0 to 3 once more: lanes with c < 2 finish the rows of the first
- * product, the others those of the second.
+ * With at most 4 query heads in a group, columns 4 to 7 of B are columns 0 to 3 once more: lanes with c < 2 finish the
+ * rows of the first product, the others those of the second.
  *
- * A warp's registers hold 2 KiB that are on their way, and two blocks of 16 warps fit on a multiprocessor: 64 KiB, as much as covers the
- * memory's latency. What was taken out of registers is asked for anew before sums become scores. dci_gpu_score_parts (gpu.c) says how
- * many parts are best: as many blocks as fit at once.
+ * A warp's registers hold 2 KiB that are on their way, and two blocks of 16 warps fit on a multiprocessor: 64 KiB, as
+ * much as covers the memory's latency. What was taken out of registers is requested again before sums become scores.
+ * dci_gpu_score_parts (gpu.c) says how many parts are best: as many blocks as fit at once.
  */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CODES_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CODES_CUH
@@ -28,7 +29,7 @@ template <int D, int BITS> struct Shape {
         static constexpr uint32_t MASK = BITS == 4 ? 0x0f0f0f0fu : BITS == 2 ? 0x03030303u : 0x01010101u;
 };
 
-/* Blocks of a multiprocessor, and what a warp asks for at once. */
+/* Blocks of a multiprocessor, and what a warp requests at once. */
 template <int D, int BITS, int Q> constexpr int at_once = Shape<D, BITS>::LOADS > 4 || Q == 16 ? 1 : 2;
 template <int D, int BITS>
 constexpr int blocks_each = Shape<D, BITS>::LOADS > 2    ? 1
@@ -127,8 +128,10 @@ template <int D> struct Turned {
         }
 };
 
-/* What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there are no registers
- * for them. */
+/*
+ * What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there
+ * are no registers for them.
+ */
 template <int D, int BITS, int Q> struct Operands {
         static constexpr int TILES = Q == 16 ? 2 : 1, FIELDS = Shape<D, BITS>::FIELDS, LOADS = Shape<D, BITS>::LOADS;
         uint2 b[TILES][LOADS][FIELDS / 2];
@@ -176,8 +179,10 @@ template <int D, int BITS, int Q> struct Operands {
         }
 };
 
-/* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a float exactly, without
- * the conversion's unit, of which there are few. */
+/*
+ * scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a
+ * float exactly, without the conversion's unit, of which there are few.
+ */
 static __device__ __forceinline__ float score_of(int sum, int offset, float half, float fixed, float scale)
 {
         const float whole = __fsub_rn(__int_as_float(2 * sum + offset), 12582912.0f);
@@ -249,7 +254,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 rows.load(base, Shape<D, BITS>::BLOCK_BYTES, in_chunk, Shape<D, BITS>::LINES, g, c, policy);
         };
         int block = range.first + warp * EACH;
-        /* Codes are on their way while queries are waited for, and turned. */
+        /* Codes are on their way while queries are waited for, and transformed. */
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)

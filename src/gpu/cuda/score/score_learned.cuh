@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Scores of learned codes, as cuda/score/score_codes.cuh: words go from memory into registers, lane g,c those of rows 4g .. 4g + 3 of line pairs
- * 4j + c, and their codes into registers of A. What differs is that a word's fields are data. A head's record becomes a small program in
- * shared memory: steps of two groups of four coordinates, for each of the lanes c = 0 .. 3 its own, since which coordinates are multiplied
- * at the same time is free. Steps of line pairs 4j .. 4j + 3 are numbers 4j to 4j + 3, so that words keep to their registers.
+ * Scores of learned codes, as cuda/score/score_codes.cuh: words go from memory into registers, lane g,c those of rows
+ * 4g .. 4g + 3 of line pairs 4j + c, and their codes into registers of A. What differs is that a word's fields are
+ * data. A head's record becomes a small program in shared memory: steps of two groups of four coordinates, for each of
+ * the lanes c = 0 .. 3 its own, since which coordinates are multiplied at the same time is free. Steps of line pairs 4j
+ * .. 4j + 3 are numbers 4j to 4j + 3, so that words keep to their registers.
  *
- * A group's codes are turned to the lowest bits of bytes and masked. Codes that stand for levels become nibbles of a selector of bytes: a
- * nibble of 8 or more selects a sign, which is 0 for levels up to 127, so that two selections of eight levels each, the second with those
- * bits inverted, make a table of sixteen. To make nibbles of bytes takes one multiplication and leaves coordinates in the order 1, 0, 3, 2,
- * in which the query's bytes then lie, too.
+ * A group's codes are turned to the lowest bits of bytes and masked. Codes that stand for levels become nibbles of a
+ * selector of bytes: a nibble of 8 or more selects a sign, which is 0 for levels up to 127, so that two selections of
+ * eight levels each, the second with those bits inverted, make a table of sixteen. To make nibbles of bytes takes one
+ * multiplication and leaves coordinates in the order 1, 0, 3, 2, in which the query's bytes then are, too.
  */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_LEARNED_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_LEARNED_CUH
 
 #include "gpu/cuda/score/score_coded.cuh"
-#include "gpu/cuda/score/score_turn.cuh"
+#include "gpu/cuda/score/score_transform.cuh"
 
 enum { STEP_BY_TABLE = 1, STEP_OF_SIXTEEN = 2, STEP_SPLIT = 4 };
 
@@ -118,7 +119,7 @@ static __device__ __forceinline__ void turn_queries(const dci_gpu_score_args &a,
                 if (warp < TURN_QUERIES)
                         fixed = turn_load(a, job, frame, s, q, lane);
                 __syncthreads();
-                if (frame.turned)
+                if (frame.by_matrix)
                         turn_by_matrix(frame, s);
                 else if (warp < TURN_QUERIES)
                         turn_by_signs(a, s, warp, lane);
@@ -254,7 +255,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         __syncthreads();
         const auto base = [&](int block) { return s.table.at[block / CODE_BLOCKS - chunk]; };
         int block = range.first + warp * EACH;
-        /* Codes are on their way while queries are waited for, and turned. */
+        /* Codes are on their way while queries are waited for, and transformed. */
 #pragma unroll
         for (int e = 0; e < EACH; e++)
                 if (block + e < end)

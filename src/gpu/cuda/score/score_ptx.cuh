@@ -20,7 +20,7 @@ static __device__ __forceinline__ uint4 load_once(const unsigned char *at, uint6
         return ptx_load16_once_as(at, policy);
 }
 
-/* Scales. Volatile: asked for here, not where used. */
+/* Scales. Volatile: requested here, not where used. */
 static __device__ __forceinline__ uint32_t load_pair(const unsigned char *at)
 {
         return ptx_load4_early(at);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64 elements at a time (96
- * of dimension 96):
- * lane g,c loads of rows g and g + 8 the elements 32 j + 8 c .. + 7, which serve two products.
+ * Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64
+ * elements at a time (96 of dimension 96): lane g,c loads of rows g and g + 8 the elements 32 j + 8 c .. + 7, which
+ * serve two products.
  *
- * A query is made for its kind in binary32, brought near 1 by a power of two, and split into what the rows' type holds of it and what that
- * leaves: with at most 4 query heads in a group both lie in the 8 columns of B, else they are two products.
+ * A query is made for its kind in binary32, brought near 1 by a power of two, and split into what the rows' type holds
+ * of it and what that leaves: with at most 4 query heads in a group both are in the 8 columns of B, else they are two
+ * products.
  */
-#include "gpu/cuda/score/score_kept.cuh"
+#include "gpu/cuda/score/score_attended.cuh"
 
 #define ROW_TILE 16
 
@@ -18,7 +19,7 @@ template <int P> constexpr int max_pieces = P == 96 ? 2 : 8;
 template <int P, int Q> struct RowQueries {
         static constexpr int CHAINS = Q == 4 ? 1 : Q == 8 ? 2 : 4;
         uint4 b[CHAINS][max_pieces<P> * P / 32][32]; /* registers of B by lane */
-        float back[Q];                                /* powers of two */
+        float back[Q];                               /* powers of two */
 };
 
 typedef RawQuery<DCI_GPU_MAX_DIM / 32> RowQuery;
@@ -60,7 +61,7 @@ static __device__ __forceinline__ void put_query(const dci_gpu_score_args &a, co
         }
 }
 
-/* Where rows lie: row r of chunk c is row (c << shift) + r of the list. */
+/* Where rows are: row r of chunk c is row (c << shift) + r of the list. */
 struct RowPlaces {
         int shift, first_chunk, n_rows, row_bytes;
 };
@@ -75,7 +76,7 @@ template <int P> struct RowPiece {
                 const int g = lane >> 2, c = lane & 3;
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                        /* Rows behind the end are the last one. */
+                        /* Rows past the end repeat the last one. */
                         const int row = min(ROW_TILE * tile + g + 8 * h, places.n_rows - 1);
                         const unsigned char *from = table.at[(row >> places.shift) - places.first_chunk] +
                                                     (row & ((1 << places.shift) - 1)) * places.row_bytes +
@@ -158,10 +159,10 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
         const uint64_t policy = once_policy();
         const int width = a.kind == DCI_GPU_MEANS ? a.dim : 2 * a.dim, pieces = width / P;
         RowPlaces places;
-        places.shift = a.n_listed != nullptr ? 9 : 9 - a.group_shift;
+        places.shift = a.n_clusters != nullptr ? 9 : 9 - a.group_shift;
         places.row_bytes = 2 * width;
-        places.n_rows = a.n_listed != nullptr ? __ldcg(a.n_listed + (uint64_t)job.row * a.n_heads + job.head)
-                                              : (job.n_candidates + (1 << a.group_shift) - 1) >> a.group_shift;
+        places.n_rows = a.n_clusters != nullptr ? __ldcg(a.n_clusters + (uint64_t)job.row * a.n_heads + job.head)
+                                                : (job.n_candidates + (1 << a.group_shift) - 1) >> a.group_shift;
         const ScoreRange range = score_range_of((places.n_rows + ROW_TILE - 1) / ROW_TILE, blockIdx.x, a.n_parts);
         Scores<Q> scores;
         RowPiece<P> rows;

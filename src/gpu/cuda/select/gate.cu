@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one block for a list, which
- * puts candidates in order as the choice does.
+ * When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one
+ * block for a list, which puts candidates in order as the selection does.
  */
 #include <math_constants.h>
 
@@ -13,12 +13,13 @@
 constexpr int gate_threads = 1024, gate_warps = gate_threads / 32;
 
 /* A row's part of what is kept. */
-template <typename T> static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_selection_cache &d, int row)
+template <typename T>
+static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_selection_cache &d, int row)
 {
         return reinterpret_cast<T *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * d.row_bytes);
 }
 
-/* --- the gate --------------------------------------------------------------------------------------------------------- */
+/* --- the gate ----------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float query_at(const dci_gpu_gate_args &a, uint64_t at)
 {
@@ -75,7 +76,8 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
         const int n_queries = a.n_heads * a.group;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
-        int32_t *state = part_of_row(a.decided.state, a.decided, row), *due = a.due + (uint64_t)sequence * a.n_heads;
+        int32_t *state = part_of_row(a.selection.state, a.selection, row),
+                *due = a.due + (uint64_t)sequence * a.n_heads;
         if (!view.sparse) {
                 for (int h = thread; h < a.n_heads; h += gate_threads)
                         due[h] = 0;
@@ -84,7 +86,7 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
         const bool listed = state[DCI_GPU_SELECTION_LISTED] != 0;
         const int since = state[DCI_GPU_SELECTION_SINCE];
         if (a.how != DCI_GPU_GATE_PERIOD) { /* the same for all threads, as all that barriers depend on */
-                float *kept = part_of_row(a.decided.queries, a.decided, row);
+                float *kept = part_of_row(a.selection.queries, a.selection, row);
                 for (int q = warp; q < n_queries; q += gate_warps) {
                         const double cosine = turn_query(a, ((uint64_t)sequence * n_queries + q) * a.query_ld,
                                                          kept + (uint64_t)q * a.dim);
@@ -113,9 +115,9 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
                 }
                 decides = again;
                 state[DCI_GPU_SELECTION_SINCE] = again ? 1 : since + 1;
-                /* Where a segment begins that the host will form. */
-                if (again && listed && a.turned != nullptr)
-                        a.turned[(uint64_t)row * a.turned_step + (uint64_t)((n - 1) & a.turned_mask)] = 1;
+                /* Marks where the host's next segment begins. */
+                if (again && listed && a.boundaries != nullptr)
+                        a.boundaries[(uint64_t)row * a.boundary_step + (uint64_t)((n - 1) & a.boundary_mask)] = 1;
                 if (again) {
                         state[DCI_GPU_SELECTION_LISTED] = 1;
                         state[DCI_GPU_SELECTION_END] = view.n_candidates;
@@ -149,18 +151,17 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
                                    "the gate of %d sequences cannot be queued", args->n_sequences);
 }
 
-/* --- lists ------------------------------------------------------------------------------------------------------------ */
+/* --- lists -------------------------------------------------------------------------------------------------------- */
 
 /* Scores of n candidates are no part of what a tail sums up. */
 template <typename Candidate>
-static __device__ __forceinline__ void drop_scores(const dci_gpu_take_kept_args &a, int list, int n,
-                                                   Candidate candidate)
+static __device__ __forceinline__ void drop_scores(const dci_gpu_reuse_args &a, int list, int n, Candidate candidate)
 {
         for (int i = threadIdx.x; a.scores != nullptr && i < n * a.group; i += n_threads)
                 a.scores[((uint64_t)list * a.max_groups + candidate(i / a.group)) * a.group + i % a.group] = -FLT_MAX;
 }
 
-static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_take_kept_args a)
+static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_constant__ dci_gpu_reuse_args a)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ Shared s;
@@ -170,7 +171,7 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         ptx_take_turn();
         const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence),
                   n_grouped = __ldca(a.n_grouped + sequence);
-        if (a.decided.lists == nullptr) {
+        if (a.selection.lists == nullptr) {
                 const int32_t *positions = a.positions + (uint64_t)list * a.stride;
                 drop_scores(a, list, a.counts[list], [&](int i) { return positions[i] - a.sizes.sink; });
                 return;
@@ -187,10 +188,10 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
                         a.counts[list] = 0;
                 return;
         }
-        const int32_t *kept = part_of_row(a.decided.lists, a.decided, row) + (uint64_t)head * a.decided.room;
-        const int count = part_of_row(a.decided.counts, a.decided, row)[head], room = min(view.room, a.stride);
+        const int32_t *kept = part_of_row(a.selection.lists, a.selection, row) + (uint64_t)head * a.selection.room;
+        const int count = part_of_row(a.selection.counts, a.selection, row)[head], room = min(view.room, a.stride);
         uint32_t taken = 0;
-        /* In the order of choice, as far as there is room. */
+        /* Best first, as far as there is room. */
         for (int first = 0; first < count && taken < (uint32_t)room; first += n_threads) {
                 const int i = first + thread, token = i < count ? kept[i] : view.n_candidates;
                 const bool counts = token < view.n_candidates;
@@ -217,12 +218,12 @@ static size_t shared_of(int stride)
         return (size_t)window_words * 4 + (size_t)stride * 4;
 }
 
-extern "C" size_t dci_gpu_cuda_take_kept_bytes(int32_t stride)
+extern "C" size_t dci_gpu_cuda_reuse_bytes(int32_t stride)
 {
         return shared_of(stride) + spare;
 }
 
-extern "C" dci_status dci_gpu_cuda_take_kept(struct dci_gpu *gpu, void *stream, const dci_gpu_take_kept_args *args)
+extern "C" dci_status dci_gpu_cuda_reuse(struct dci_gpu *gpu, void *stream, const dci_gpu_reuse_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         const size_t shared = shared_of(args->stride);

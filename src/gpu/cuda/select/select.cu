@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The choice, some small blocks to a list, of which the last one to arrive finishes.
+ * Top-k selection. Several small thread blocks per list; the last one to arrive merges.
  *
- * Each block looks at its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It leaves in `found` its
- * keys from the bin on that gives it clearly more than its share of the best, as groups go to blocks in turn. A list of few groups has one
- * block, whose keys stay where they are.
+ * Each block reads its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It
+ * writes to `found` its keys from the bin on that gives it clearly more than its share of the best, as groups go to
+ * blocks in turn. A list of few groups has one block, whose keys stay where they are.
  *
- * The last block takes the best of what was found. That is the choice if the worst of them is no worse than any block's threshold: whatever
- * was left out is worse still. Else (one block had most of the best, or so many are wanted that `found` cannot hold them) it goes through
- * the whole list by itself. So thresholds decide about time, never about what is chosen.
+ * The last block takes the best of what was found. That is the selection if the worst of them is no worse than any
+ * block's threshold: whatever was left out is worse still. Else (one block had most of the best, or so many are wanted
+ * that `found` cannot hold them) it goes through the whole list by itself. So thresholds decide about time, never about
+ * what is selected.
  *
- * What takes time is not the number of groups but a dozen steps that wait for each other: each of them is kept short, for one warp as for the
- * block, and so is their code, which comes from memory anew.
+ * What takes time is not the number of groups but a dozen steps that wait for each other: each of them is kept short,
+ * for one warp as for the block, and so is their code, which comes from memory again.
  *
- * found: thresholds by block, then keys by block, as many as there is room for, zeros where there are fewer. n_found: blocks that have
- * arrived.
+ * found: thresholds by block, then keys by block, as many as there is room for, zeros where there are fewer. n_found:
+ * blocks that have arrived.
  */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/select/select_list.cuh"
 
-/* Keys, beside those that are wanted, whose comparing costs less than another round of bins. */
+/* Keys in addition to the wanted ones whose comparing costs less than another round of bins. */
 constexpr int few_more = 64;
-constexpr int max_blocks = 32;    /* to a list */
+constexpr int max_blocks = 32;     /* to a list */
 constexpr int block_groups = 2048; /* that are worth a block */
 constexpr int alone_groups = 8192; /* that one block goes through sooner than several that wait for each other */
-constexpr int max_kept = 48;      /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
+constexpr int max_kept = 48;       /* rounds whose relevances are kept: 96 KiB, two blocks to a multiprocessor */
 
 struct Plan {
         int kept;     /* rounds */
@@ -34,8 +35,10 @@ struct Plan {
         int alone;    /* a list has one block, and few groups: its keys stay in shared memory */
 };
 
-/* Relevances that are kept; in their place, in the last block, or behind them, in a block that is alone, keys, bits and chosen
- * candidates. */
+/*
+ * Relevances that are kept; in their place, in the last block, or behind them, in a block that is alone, keys, bits and
+ * selected candidates.
+ */
 static __host__ __device__ inline size_t room_bytes(const Plan &plan, int stride)
 {
         const size_t first = (size_t)plan.kept * n_threads * 4;
@@ -58,14 +61,17 @@ static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, const Plan
         return r;
 }
 
-/* Keys that a block should leave of so many that are wanted: five deviations more than its share, as if groups were thrown into blocks. */
+/*
+ * Keys that a block should leave of so many that are wanted: five deviations more than its share, as if groups were
+ * thrown into blocks.
+ */
 static __host__ __device__ inline int asked_of(int wanted, int n_blocks)
 {
         const float share = (float)wanted / (float)n_blocks;
         return n_blocks == 1 ? wanted : (int)(share + 5.0f * sqrtf(share)) + 3;
 }
 
-/* --- a block's part ----------------------------------------------------------------------------------------------------- */
+/* --- a block's part ----------------------------------------------------------------------------------------------- */
 
 struct Part {
         int block, n_blocks, rounds, kept; /* kept: rounds whose relevances are in shared memory */
@@ -120,8 +126,10 @@ static __device__ __forceinline__ float bins_begin(const Shared &s, const Job &j
         return sum / (float)job.group - 31.0f;
 }
 
-/* A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a sixteenth of an octave, from
- * 2^-60 on; mean scores: a 32nd. */
+/*
+ * A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a
+ * sixteenth of an octave, from 2^-60 on; mean scores: a 32nd.
+ */
 template <bool EVEN> static __device__ __forceinline__ int bin_of(const Job &job, uint32_t bits)
 {
         constexpr uint32_t least = 0xa1800000u, infinite = 0xff800000u; /* as ordered numbers */
@@ -137,7 +145,7 @@ template <bool EVEN> static __device__ __forceinline__ void count_bits(Shared &s
                 atomicAdd(&s.bins[bin_of<EVEN>(job, bits)], 1u);
 }
 
-/* What a block leaves: keys from a bin on that reach a number. */
+/* What a block writes: keys from a bin on that reach a number. */
 struct Cut {
         int bin;
         uint64_t key;
@@ -153,7 +161,7 @@ static __device__ __noinline__ uint64_t find_within(const dci_gpu_select_args &a
         });
 }
 
-/* The cut that leaves as many keys as are asked for, or some more. Bins are counted. */
+/* The cut that leaves as many keys as are requested, or some more. Bins are counted. */
 template <int G, bool EVEN>
 static __device__ __forceinline__ Cut find_cut(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                const Rooms &r, const Part &p)
@@ -223,7 +231,7 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_select_args &args
         return s.last != 0;
 }
 
-/* --- the last block ----------------------------------------------------------------------------------------------------- */
+/* --- the last block ----------------------------------------------------------------------------------------------- */
 
 /* All that the blocks found, into `keys`, zeros among them, and their relevances in bins; the highest threshold. */
 template <bool EVEN>
@@ -242,8 +250,10 @@ static __device__ __forceinline__ void read_found(const dci_gpu_select_args &arg
         __syncthreads();
 }
 
-/* The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A few keys of a bin are
- * compared each with each. */
+/*
+ * The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
+ * few keys of a bin are compared each with each.
+ */
 template <bool EVEN>
 static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &s, const Rooms &r, int n)
 {
@@ -299,7 +309,10 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &ar
         return s.count;
 }
 
-/* The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how many. */
+/*
+ * The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how
+ * many.
+ */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                    uint32_t room)
@@ -330,7 +343,10 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
         return s.worst;
 }
 
-/* The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of those wanted. */
+/*
+ * The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of
+ * those wanted.
+ */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)
@@ -384,7 +400,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_select_args &args, c
                 args.n_found[2 * (uint64_t)job.list] = 0;
 }
 
-/* --- kernel ------------------------------------------------------------------------------------------------------------- */
+/* --- kernel ------------------------------------------------------------------------------------------------------- */
 
 template <int G, bool EVEN>
 static __global__ void __launch_bounds__(n_threads, 2)
@@ -422,7 +438,7 @@ static __global__ void __launch_bounds__(n_threads, 2)
                 finish<G, EVEN>(args, job, s, r, p, plan.key_room);
 }
 
-/* --- launch ------------------------------------------------------------------------------------------------------------- */
+/* --- launch ------------------------------------------------------------------------------------------------------- */
 
 template <int G, bool EVEN>
 static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
@@ -437,8 +453,7 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
         plan.room = (DCI_GPU_FOUND - max_blocks) / n_blocks;
         const int enough = (2 * asked_of(args->stride, n_blocks) + 31) / 32 * 32;
         plan.room = plan.room < enough ? plan.room : enough;
-        const int64_t rounds =
-                (args->max_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
+        const int64_t rounds = (args->max_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
         plan.kept = rounds < max_kept ? (int)rounds : max_kept;
         plan.alone = args->max_groups <= alone_groups;
         const size_t spare = sizeof(Shared) + 1024;
@@ -494,7 +509,7 @@ static dci_status check(const dci_gpu_select_args *args)
                         DCI_ERR_LIMIT,
                         "weighing %d of pages of 2^%d tokens: the device's kernel takes 1 to %d, and shifts to 16",
                         args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
-        if (args->n_listed != nullptr && args->group_shift != 0)
+        if (args->n_clusters != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
         if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MAX_LISTS || args->max_groups > 1 << 28)
                 return dci_fail(DCI_ERR_LIMIT,

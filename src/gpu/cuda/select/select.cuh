@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What the choice (cuda/select/select.cu) is made of: relevances of groups, thresholds among them, and numbers in order.
+ * What the selection (cuda/select/select.cu) is made of: relevances of groups, thresholds among them, and numbers in
+ * order.
  *
- * A group's key is its relevance as an ordered number, then its number upside down: greater is better, equal relevances go by number, and
- * no two keys are the same. All comparisons are of keys, so that what is not a number does no harm. Keys begin at `everything`; less is
- * nothing.
+ * A group's key is its relevance as an ordered number, then its number upside down: greater is better, equal relevances
+ * go by number, and no two keys are the same. All comparisons are of keys, so that what is not a number does no harm.
+ * Keys begin at `everything`; less is nothing.
  */
 #ifndef DCI_GPU_CUDA_SELECT_SELECT_CUH
 #define DCI_GPU_CUDA_SELECT_SELECT_CUH
@@ -19,7 +20,7 @@
 constexpr int n_threads = 512;
 constexpr int n_warps = n_threads / 32;
 constexpr int n_bins = 1024;
-constexpr int thread_bins = n_bins / n_threads; /* a thread's, side by side */
+constexpr int thread_bins = n_bins / n_threads; /* a thread's, contiguous */
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr uint64_t everything = 1ull << 32;
 constexpr int window_words = 8192; /* candidates that are put in order at a time, as bits */
@@ -41,7 +42,7 @@ struct Job {
         const float *scores;
         int list, row, head, group;
         int n_candidates, room, n_groups, wanted;
-        bool look; /* look: for listed groups without a candidate */
+        bool look; /* look: for clusters without a candidate */
         float low; /* of mean scores: where bins begin */
 };
 
@@ -72,7 +73,7 @@ static __device__ __forceinline__ float exp2_of(float x)
         return ptx_exp2(x);
 }
 
-/* --- listed groups ------------------------------------------------------------------------------------------------------ */
+/* --- clusters ------------------------------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ const int32_t *listed_at(const dci_gpu_chunks &chunks, int row, int head, int at,
                                                            int width)
@@ -114,7 +115,7 @@ static __device__ __forceinline__ int listed_members(const dci_gpu_select_args &
         return begin;
 }
 
-/* --- relevances --------------------------------------------------------------------------------------------------------- */
+/* --- relevances --------------------------------------------------------------------------------------------------- */
 
 /* A query head's lse from all parts, by one warp. */
 static __device__ __forceinline__ void weigh_query(const dci_gpu_select_args &args, Shared &s, int list, int q)
@@ -169,8 +170,10 @@ template <int G> struct Weights {
         float less, inverse;
 };
 
-/* As much as all heads' lse have in common beyond 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all
- * of the attention. */
+/*
+ * As much as all heads' lse have in common beyond 32 powers of two is left out, so that nothing is lost where kept
+ * tokens have nearly all of the attention.
+ */
 template <int G> static __device__ __forceinline__ Weights<G> weights_of(const Shared &s, const Job &job)
 {
         Weights<G> w;
@@ -241,7 +244,10 @@ static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_select_args &ar
         return index < job.n_groups ? bits : 0;
 }
 
-/* Where a thread's groups lie: short runs go to blocks in turn, so that a stretch of relevant groups is shared by all of them. */
+/*
+ * Where a thread's groups are: short runs go to blocks in turn, so that a stretch of relevant groups is shared by all
+ * of them.
+ */
 template <int G> static __device__ __forceinline__ int index_of(int round, int block, int n_blocks)
 {
         constexpr int run = G == 1 ? 32 : G == 2 ? 16 : 8;
@@ -271,8 +277,10 @@ static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *
         }
 }
 
-/* Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits are 0 where there is
- * no group. The first batch is there already. */
+/*
+ * Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits
+ * are 0 where there is no group. The first batch is there already.
+ */
 template <int G, bool EVEN, typename Visit>
 static __device__ __forceinline__ void scan(const dci_gpu_select_args &args, const Job &job, const Weights<G> &w,
                                             Batch<G> &batch, int block, int n_blocks, int from, int to, Visit visit)
@@ -291,7 +299,7 @@ static __device__ __forceinline__ void scan(const dci_gpu_select_args &args, con
         }
 }
 
-/* --- thresholds --------------------------------------------------------------------------------------------------------- */
+/* --- thresholds --------------------------------------------------------------------------------------------------- */
 
 /* The sum of all threads' values before this one's, and of all. */
 static __device__ __forceinline__ uint32_t block_prefix(uint32_t value, uint32_t *sums, uint32_t *out_total)
@@ -340,8 +348,10 @@ static __device__ __forceinline__ void clear_bins(Shared &s)
         reinterpret_cast<uint2 *>(s.bins)[threadIdx.x] = make_uint2(0, 0);
 }
 
-/* The bin in which the last of the wanted keys lies, from the greatest on: s.bin, s.before (keys in greater ones), s.within. Returns how
- * many keys there are. */
+/*
+ * The bin in which the last of the wanted keys is, from the greatest on: s.bin, s.before (keys in greater ones),
+ * s.within. Returns how many keys there are.
+ */
 static __device__ __forceinline__ uint32_t find_bin(Shared &s, uint32_t wanted)
 {
         const int high = n_bins - 1 - thread_bins * (int)threadIdx.x; /* the thread's greatest */
@@ -361,8 +371,11 @@ static __device__ __forceinline__ uint32_t find_bin(Shared &s, uint32_t wanted)
         return total;
 }
 
-/* A number that `least` to `most` keys reach, of the keys in [low, high], of which there are so many at least and none above. visit(count)
- * calls count(key) for all keys, once for every ten bits by which some of them differ at worst. The block's threads do this together. */
+/*
+ * A number that `least` to `most` keys reach, of the keys in [low, high], of which there are so many at least and none
+ * above. visit(count) calls count(key) for all keys, once for every ten bits by which some of them differ at worst. The
+ * block's threads do this together.
+ */
 template <typename Visit>
 static __device__ __forceinline__ uint64_t narrow(Shared &s, uint64_t low, uint64_t high, uint32_t least, uint32_t most,
                                                   Visit visit)
@@ -381,15 +394,17 @@ static __device__ __forceinline__ uint64_t narrow(Shared &s, uint64_t low, uint6
                 if (above + s.before + s.within <= most || shift == 0)
                         return low;
                 above += s.before;
-                const uint64_t more = (1ull << shift) - 1; /* what is no number lies at the very end */
+                const uint64_t more = (1ull << shift) - 1; /* what is no number is at the very end */
                 high = high - low > more ? low + more : high;
         }
 }
 
-/* --- order -------------------------------------------------------------------------------------------------------------- */
+/* --- order -------------------------------------------------------------------------------------------------------- */
 
-/* The first n keys, greatest first: a few find their places by counting; more by a bitonic network over the next power of two, for which
- * there must be room. */
+/*
+ * The first n keys, greatest first: a few find their places by counting; more by a bitonic network over the next power
+ * of two, for which there must be room.
+ */
 static __device__ __forceinline__ void sort_keys(uint64_t *keys, int n)
 {
         static_assert(few_keys == n_threads, "a key to a thread");
@@ -437,8 +452,10 @@ static __device__ __forceinline__ uint32_t begin_bins(Shared &s, uint32_t first)
         return total;
 }
 
-/* Writes n candidates, ascending and each once, as positions; returns how many there are. They are marked in `bits`, window_words words at most, and
- * counted in bins of as few words as there are bins for. */
+/*
+ * Writes n candidates, ascending and each once, as positions; returns how many there are. They are marked in `bits`,
+ * window_words words at most, and counted in bins of as few words as there are bins for.
+ */
 static __device__ __forceinline__ uint32_t put_in_order(Shared &s, uint32_t *bits, int32_t *tokens, int n,
                                                         int n_candidates, int sink, int32_t *out)
 {

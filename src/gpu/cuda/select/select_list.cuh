@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* How a list of the choice (cuda/select/select.cu) begins, and how the block that ends it writes it. */
+/* How a list of the selection (cuda/select/select.cu) begins, and how the block that ends it writes it. */
 #ifndef DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
 #define DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
 
 #include "gpu/cuda/select/select.cuh"
 
-/* A block's rooms in shared memory: candidates as bits; relevances that are kept; keys and chosen candidates. Some of them take turns. */
+/*
+ * A block's rooms in shared memory: candidates as bits; relevances that are kept; keys and selected candidates. Some of
+ * them take turns.
+ */
 struct Rooms {
         uint32_t *bits, *kept;
         uint64_t *keys;
@@ -19,12 +22,12 @@ static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_g
         return reinterpret_cast<int32_t *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * kept.row_bytes);
 }
 
-/* A list that chooses nothing; by one block. */
+/* A list that selects nothing; by one block. */
 static __device__ __forceinline__ void put_nothing(const dci_gpu_select_args &args, int list, int row, int head)
 {
         if (threadIdx.x == 0) {
-                if (args.kept.lists != nullptr)
-                        kept_part(args.kept.counts, args.kept, row)[head] = 0;
+                if (args.selection.lists != nullptr)
+                        kept_part(args.selection.counts, args.selection, row)[head] = 0;
                 else
                         args.counts[list] = 0;
                 if (args.n_ranked != nullptr)
@@ -40,9 +43,9 @@ static __device__ __forceinline__ void put_header(const dci_gpu_select_args &arg
         args.after[sequence] = n;
 }
 
-/* What a list's kernel asks about its sequence before its turn: no kernel writes it. */
+/* What a list's kernel reads of its sequence before its turn: no kernel writes it. */
 struct Asked {
-        int n, n_grouped, n_listed;
+        int n, n_grouped, n_clusters;
 };
 
 template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_select_args &args, Job &job)
@@ -56,25 +59,25 @@ template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_selec
         job.row = __ldcg(args.rows + sequence);
         asked.n = __ldcg(args.n_tokens + sequence);
         asked.n_grouped = __ldcg(args.n_grouped + sequence);
-        asked.n_listed =
-                args.n_listed != nullptr ? __ldcg(args.n_listed + (uint64_t)job.row * args.n_heads + job.head) : 0;
+        asked.n_clusters =
+                args.n_clusters != nullptr ? __ldcg(args.n_clusters + (uint64_t)job.row * args.n_heads + job.head) : 0;
         return asked;
 }
 
-/* Whether the list has a choice to make; the same for all its blocks. If not, its first block says so. */
+/* Whether the list has a selection to make; the same for all its blocks. If not, its first block says so. */
 static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, Job &job, const Asked &asked)
 {
-        const bool keeps = args.kept.lists != nullptr;
+        const bool keeps = args.selection.lists != nullptr;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
         if (threadIdx.x == 0 && blockIdx.x == 0 && job.head == 0 && !keeps)
                 put_header(args, blockIdx.z, view, asked.n);
         job.n_candidates = view.n_candidates;
-        job.room = args.none ? 0 : min(keeps ? args.kept.room : view.room, args.stride);
-        job.look = args.n_listed != nullptr && view.n_candidates != asked.n_grouped;
+        job.room = args.none ? 0 : min(keeps ? args.selection.room : view.room, args.stride);
+        job.look = args.n_clusters != nullptr && view.n_candidates != asked.n_grouped;
         const int per = 1 << args.group_shift;
         job.n_groups =
-                min(args.n_listed != nullptr ? asked.n_listed : (view.n_candidates + per - 1) >> args.group_shift,
+                min(args.n_clusters != nullptr ? asked.n_clusters : (view.n_candidates + per - 1) >> args.group_shift,
                     args.max_groups);
         if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
                 return false;
@@ -84,7 +87,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
                 return false;
         }
         /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least. */
-        const bool pages = args.n_listed == nullptr && per > 1;
+        const bool pages = args.n_clusters == nullptr && per > 1;
         job.wanted = min(pages ? ((job.room + per - 1) >> args.group_shift) + 1 : job.room, job.n_groups);
         return true;
 }
@@ -106,7 +109,10 @@ static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint
         __syncthreads();
 }
 
-/* Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin, and its number. */
+/*
+ * Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin,
+ * and its number.
+ */
 static __device__ __forceinline__ int take_members(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r)
 {
@@ -116,7 +122,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
                 const int i = base + (int)threadIdx.x;
                 const int group = i < job.wanted ? group_of(r.keys[i]) : 0;
                 int n = 0;
-                if (i < job.wanted && args.n_listed != nullptr)
+                if (i < job.wanted && args.n_clusters != nullptr)
                         n = listed_members(args, job, group);
                 else if (i < job.wanted)
                         n = min(per, job.n_candidates - (group << args.group_shift));
@@ -147,7 +153,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
                 }
                 const int group = (int)(uint32_t)r.keys[low], member = token - (int)(r.keys[low] >> 32);
                 r.tokens[token] =
-                        args.n_listed == nullptr
+                        args.n_clusters == nullptr
                                 ? (group << args.group_shift) + member
                                 : id_at(args, job, listed_at(args.spans, job.row, job.head, group, 2)[0] + member);
         }
@@ -155,12 +161,14 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
         return (int)begin;
 }
 
-/* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the list's last. sorted:
- * they are the first ones, best first. */
+/*
+ * Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the
+ * list's last. sorted: they are the first ones, best first.
+ */
 static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                 const Rooms &r, int n, uint64_t low, bool sorted)
 {
-        const bool simple = args.group_shift == 0 && args.n_listed == nullptr;
+        const bool simple = args.group_shift == 0 && args.n_clusters == nullptr;
         int32_t *out = args.positions + (uint64_t)job.list * args.stride;
         if (threadIdx.x == 0)
                 args.lasts[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
@@ -170,7 +178,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
                                 args.scores[((uint64_t)job.list * args.max_groups + group_of(r.keys[i])) * job.group +
                                             q] = -FLT_MAX;
         int n_tokens = job.wanted;
-        if (simple && args.ranked == nullptr && args.kept.lists == nullptr) {
+        if (simple && args.ranked == nullptr && args.selection.lists == nullptr) {
                 __syncthreads();
                 if (threadIdx.x == 0)
                         s.count = 0;
@@ -185,12 +193,13 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
                 }
                 n_tokens = take_members(args, job, s, r);
         }
-        if (args.kept.lists != nullptr) {
-                int32_t *list = kept_part(args.kept.lists, args.kept, job.row) + (uint64_t)job.head * args.kept.room;
+        if (args.selection.lists != nullptr) {
+                int32_t *list = kept_part(args.selection.lists, args.selection, job.row) +
+                                (uint64_t)job.head * args.selection.room;
                 for (int i = threadIdx.x; i < n_tokens; i += n_threads)
                         list[i] = r.tokens[i];
                 if (threadIdx.x == 0)
-                        kept_part(args.kept.counts, args.kept, job.row)[job.head] = n_tokens;
+                        kept_part(args.selection.counts, args.selection, job.row)[job.head] = n_tokens;
                 return;
         }
         const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink, out);

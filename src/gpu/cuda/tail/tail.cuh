@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Attention over tokens that were not chosen, by low-bit values.
+ * Attention over tokens that were not selected, by low-bit values.
  *
- * A warp takes blocks of 128 tokens in turns, with the running maximum of online softmax. Values lie "across" (src/kv/stages/tail_lowbit.c): a
- * word holds one coordinate of 32 / BITS tokens, four consecutive ones in its bytes by a shift. So words go from memory straight into the
- * registers that the integer tensor cores read (m16n8k32), and a shift and a mask make four codes of them: with g = lane / 4 and
- * c = lane % 4,
+ * A warp takes blocks of 128 tokens in turns, with the running maximum of online softmax. Values are "across"
+ * (src/kv/stages/tail_lowbit.c): a word holds one coordinate of 32 / BITS tokens, four consecutive ones in its bytes by
+ * a shift. So words go from memory straight into the registers that the integer tensor cores read (m16n8k32), and a
+ * shift and a mask make four codes of them: with g = lane / 4 and c = lane % 4,
  *
  *      A = codes (16 coordinates x 32 tokens): lane g,c loads the words of coordinates 4 g .. 4 g + 3 from lines c, 4 + c, ..
  *      B = weights (32 tokens x 8 columns): column 2 q is the upper byte of query q's weights, 2 q + 1 the lower one
  *
- * and lane g,c receives both bytes' sums of its query c. Which token is which k is free, as long as codes and weights agree.
+ * and lane g,c receives both bytes' sums of its query c. Which token is which k is free, as long as codes and weights
+ * agree.
  *
- * A weight is exp(score - most) times its row's scale, as a 16-bit number against the greatest of its block and query: sums are exact
- * but for that rounding, to 2^-17 of the greatest. A row of ones sums the weights, for codes are counted from their middle.
+ * A weight is exp(score - most) times its row's scale, as a 16-bit number against the greatest of its block and query:
+ * sums are exact but for that rounding, to 2^-17 of the greatest. A row of ones sums the weights, for codes are counted
+ * from their middle.
  *
- * Blocks are not skipped where weights are small: in 128 tokens there is one that counts, on text as on records. So all codes are asked for
- * before it is known what they are worth.
+ * Blocks are not skipped where weights are small: in 128 tokens there is one that counts, on text as on records. So all
+ * codes are requested before it is known what they are worth.
  */
 #ifndef DCI_GPU_CUDA_TAIL_TAIL_CUH
 #define DCI_GPU_CUDA_TAIL_TAIL_CUH
@@ -81,7 +83,7 @@ static __device__ __forceinline__ uint4 load_codes(const unsigned char *at)
         return ptx_load16_once_128(at);
 }
 
-/* The chunk that a block of tokens lies in. */
+/* The chunk that a block of tokens is in. */
 static __device__ __forceinline__ int chunk_of(const dci_gpu_tail_args &a, const Job &job, int block)
 {
         return __ldcg(a.chunks.numbers + (int64_t)job.row * a.chunks.stride + block / (DCI_GPU_CHUNK / TOKENS));
@@ -240,7 +242,10 @@ template <int D, int BITS, int TILES> struct Running {
                         codes[x % S::SLOTS][j] = load_codes(from + x * S::COORD_BYTES + 512 * j);
         }
 
-        /* Weights of one tile of queries go to shared memory; what was summed before becomes smaller where the maximum grew. */
+        /*
+         * Weights of one tile of queries go to shared memory; what was summed before becomes smaller where the maximum
+         * grew.
+         */
         __device__ __forceinline__ float weigh(int t, Scores<TILES> &scores, uint32_t *words, int g, int c)
         {
                 float(&x)[4][4] = scores.x[t];
@@ -356,7 +361,7 @@ static __device__ __forceinline__ void sum_blocks(const dci_gpu_tail_args &a, co
         int block = job.first + warp, later = 0;
         const unsigned char *first = nullptr;
         running.begin();
-        /* Codes are on their way before the choice has been made. */
+        /* Codes are on their way before the selection has been made. */
         if (block < job.last) {
                 first = place_of(a, job, chunk_of(a, job, block));
                 here = first + block % PER_CHUNK * S::BLOCK_BYTES + 128 * c + 16 * g;
@@ -372,7 +377,7 @@ static __device__ __forceinline__ void sum_blocks(const dci_gpu_tail_args &a, co
         while (block < job.last) {
                 const int next = block + WARPS;
                 const bool more = next < job.last;
-                /* Nothing waits for a table: it was looked into a block ago. */
+                /* Nothing waits for a table: it was read a block ago. */
                 const unsigned char *place = nullptr, *there = nullptr;
                 if (more) {
                         place = place_of(a, job, later);
@@ -421,7 +426,9 @@ static __device__ __forceinline__ void collect(const dci_gpu_tail_args &a, const
         }
 }
 
-/* The Hadamard transform of N / 32 registers from `first` on, coordinate 32 i + lane in register i; without its scale. */
+/*
+ * The Hadamard transform of N / 32 registers from `first` on, coordinate 32 i + lane in register i; without its scale.
+ */
 template <int R, int N> static __device__ __forceinline__ void hadamard(float (&y)[R], int first, int lane)
 {
 #pragma unroll

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The kernels of the low-bit tail by bits of a value: each in a file of its own, so that they compile side by side. */
+/* The kernels of the low-bit tail by bits of a value: each in a file of its own, so that they compile in parallel. */
 #ifndef DCI_GPU_CUDA_TAIL_TAIL_H
 #define DCI_GPU_CUDA_TAIL_TAIL_H
 

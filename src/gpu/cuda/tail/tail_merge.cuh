@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* How parts of a list's tail become one: those of a block in shared memory, then those of all blocks, by the last one to arrive. */
+/*
+ * How parts of a list's tail become one: those of a block in shared memory, then those of all blocks, by the last one
+ * to arrive.
+ */
 #ifndef DCI_GPU_CUDA_TAIL_TAIL_MERGE_CUH
 #define DCI_GPU_CUDA_TAIL_TAIL_MERGE_CUH
 
@@ -11,7 +14,7 @@
 #include "gpu/cuda/ptx.cuh"
 
 constexpr int WARPS = 8; /* of a block */
-/* The maximum where there is no score yet: above -FLT_MAX, so that what was chosen weighs nothing. */
+/* The maximum where there is no score yet: above -FLT_MAX, so that what was selected weighs nothing. */
 constexpr float LEAST = -1e30f;
 
 static __device__ __forceinline__ float exp2_of(float x)
@@ -19,7 +22,7 @@ static __device__ __forceinline__ float exp2_of(float x)
         return ptx_exp2(x);
 }
 
-/* What a block leaves of a list's query: greatest score, sum, and outputs [D]. */
+/* What a block writes of a list's query: greatest score, sum, and outputs [D]. */
 template <int D, class Args>
 static __device__ __forceinline__ float *part_of(const Args &a, int list, int part, int query)
 {

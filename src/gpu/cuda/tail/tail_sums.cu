@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Attention over tokens that were not chosen, by means of pages.
+ * Attention over tokens that were not selected, by means of pages.
  *
- * A row lies in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes rows in turns, with
- * the running maximum and sum of online softmax, for four query heads at a time. The block's part of the list is gone through twice: first
- * the pages with chosen tokens, a warp for each, whose tokens are taken out row by row; then all others, streamed. A bitmap says which is
- * which.
+ * A row is in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes
+ * rows in turns, with the running maximum and sum of online softmax, for four query heads at a time. The block's part
+ * of the list is gone through twice: first the pages with selected tokens, a warp for each, whose tokens are taken out
+ * row by row; then all others, streamed. A bitmap says which is which.
  */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -49,7 +49,7 @@ template <int D> struct Shared {
 struct Job {
         int list, row, head, query; /* query: the first of the block's */
         int n, first, last;         /* candidates; pages of this part */
-        int begin, end;             /* entries of the list that lie in them */
+        int begin, end;             /* entries of the list that are in them */
         bool sparse;
 };
 
@@ -98,7 +98,7 @@ static __device__ __forceinline__ uint4 load16(const unsigned char *at)
         return ptx_load16_once_128(at);
 }
 
-/* The mean key of a page; its value lies values_at - keys_at bytes behind. */
+/* The mean key of a page; its value is values_at - keys_at bytes after it. */
 static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tail_sums_args &a, const Job &job,
                                                                int page, int row_bytes)
 {
@@ -111,7 +111,7 @@ static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tai
                (uint64_t)job.head * a.chunks.head_bytes + a.keys_at + (uint64_t)(page % per_chunk) * row_bytes;
 }
 
-/* Where an entry of the list lies, as attend finds it. */
+/* Where an entry of the list is, as attend finds it. */
 static __device__ __forceinline__ RowPair chosen_at(const dci_gpu_tail_sums_args &a, const Job &job, int entry)
 {
         const int slot = __ldca(a.slots + (int64_t)job.list * a.stride + entry);
@@ -134,7 +134,7 @@ static __device__ __forceinline__ float query_at(const dci_gpu_tail_sums_args &a
 template <class T, int D> struct Running {
         using S = Shape<D>;
         float query[QUERIES][8], most[QUERIES], sum[QUERIES], out[QUERIES][8];
-        int piece; /* of this lane; behind the row's end there are none, and zeros in its place */
+        int piece; /* of this lane; past the row's end there are none, and zeros in its place */
 
         __device__ __forceinline__ void begin(const dci_gpu_tail_sums_args &a, const Job &job)
         {
@@ -245,7 +245,10 @@ template <class T, int D> struct Running {
                         blend(s[u], values[u]);
         }
 
-        /* A page with chosen tokens, entries [entry, entry + n) of the list, by a whole warp: spans share out the rows. */
+        /*
+         * A page with selected tokens, entries [entry, entry + n) of the list, by a whole warp: spans share out the
+         * rows.
+         */
         __device__ __forceinline__ void add_rest(const dci_gpu_tail_sums_args &a, const Job &job, int page, int entry,
                                                  int n)
         {
@@ -305,7 +308,7 @@ template <class T, int D> struct Running {
         }
 };
 
-/* Which pages of the part have chosen tokens. */
+/* Which pages of the part have selected tokens. */
 template <int D>
 static __device__ __forceinline__ void mark(const dci_gpu_tail_sums_args &a, const Job &job, Shared<D> &s)
 {
@@ -320,7 +323,7 @@ static __device__ __forceinline__ void mark(const dci_gpu_tail_sums_args &a, con
         __syncthreads();
 }
 
-/* Pages with chosen tokens: a warp looks at every eighth entry, and takes the page if the entry is its first. */
+/* Pages with selected tokens: a warp reads every eighth entry, and takes the page if the entry is its first. */
 template <class T, int D>
 static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &a, const Job &job,
                                                   Running<T, D> &running)

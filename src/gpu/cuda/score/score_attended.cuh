@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Tokens that are attended to anyway, by their exact keys: one block for a list, four lanes for a token. */
-#ifndef DCI_GPU_CUDA_SCORE_SCORE_KEPT_CUH
-#define DCI_GPU_CUDA_SCORE_SCORE_KEPT_CUH
+#ifndef DCI_GPU_CUDA_SCORE_SCORE_ATTENDED_CUH
+#define DCI_GPU_CUDA_SCORE_SCORE_ATTENDED_CUH
 
 #include "gpu/cuda/score/score.cuh"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * PRKV by plain means: static tokens from the observation window, the rest in pages that are formed anew each `period` steps.
+ * PRKV by plain means: static tokens from the observation window, the rest in pages that are rebuilt every `period` steps.
  *
  * Stored tokens are those that left the window. At steps 0, T, 2T, .. the last `window` queries' softmax over the stored tokens,
  * averaged over window and group, names the static ones, whole pages of them, and the stored order becomes [static, remaining],
@@ -14,36 +14,36 @@
 #include <math.h>
 #include <string.h>
 
-/* --- what the observation window looks at ------------------------------------------------------------------------------------ */
+/* --- what the observation window attends to ------------------------------------------------------------------------------------ */
 
-/* Mean over group and queries [t - window, t) of the softmax over tokens [first, end). */
-static dci_status observe(const papers_run *run, size_t t, size_t first, size_t end, double *out)
+/* Computes the mean over group and queries [t - window, t) of the softmax over tokens [first, end). */
+static dci_status observe(papers_run *run, size_t t, size_t first, size_t end, double *out)
 {
         const kvbench_trace *trace = run->trace;
         const size_t window = run->options->window;
-        double *query = dci_alloc(run->helper, trace->keys.dim, sizeof *query);
-        double *weights = dci_alloc(run->helper, end, sizeof *weights);
-        const bool enough = query != NULL && weights != NULL;
+        papers_block *mark = run->blocks;
+        double *query = papers_alloc(run, trace->keys.dim, sizeof *query);
+        double *weights = papers_alloc(run, end, sizeof *weights);
+        DCI_TRY(papers_memory(run));
         memset(out, 0, end * sizeof *out);
-        for (size_t i = 0; enough && i < window * trace->group; i++) {
+        for (size_t i = 0; i < window * trace->group; i++) {
                 papers_weights(trace, t - window + i / trace->group, i % trace->group, end, query, weights);
                 const double all = papers_sum_range(weights, first, end);
                 for (size_t j = first; j < end && all > 0; j++)
                         out[j] += weights[j] / all / (double)(window * trace->group);
         }
-        dci_free(run->helper, query, trace->keys.dim, sizeof *query);
-        dci_free(run->helper, weights, end, sizeof *weights);
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
+        papers_release(run, mark);
+        return DCI_OK;
 }
 
 /* --- an arm: a ratio at a budget ---------------------------------------------------------------------------------------------- */
 
 typedef struct static_arm {
         double ratio;
-        size_t budget, room, n_static; /* room: tokens of the budget beside sink and window; how many are static */
-        int32_t *order;                /* stored tokens behind the sink in their order; the static ones best first */
+        size_t budget, room, n_static; /* room: tokens of the budget without sink and window; how many are static */
+        int32_t *order;                /* stored tokens after the sink in their order; the static ones best first */
         size_t n_stored;
-        papers_groups pages; /* of those behind the static ones */
+        papers_groups pages; /* of those after the static ones */
         size_t n_paged;      /* stored tokens that are static or in a page */
         double recall, share, attended, overlap, n_updates;
 } static_arm;
@@ -60,7 +60,7 @@ typedef struct static_walk {
         size_t n_steps;
 } static_walk;
 
-/* Best first; a pass over few. */
+/* Sorts the best first (Shell sort). */
 static void sort_by(const double *weights, int32_t *tokens, size_t n)
 {
         for (size_t gap = n / 2; gap > 0; gap /= 2)
@@ -75,7 +75,7 @@ static void sort_by(const double *weights, int32_t *tokens, size_t n)
                 }
 }
 
-/* Full pages of what is stored and in none yet. */
+/* Adds full pages of stored tokens that are in none yet. */
 static void page_up(const static_walk *w, static_arm *arm)
 {
         const size_t page = w->run->options->page;
@@ -83,7 +83,7 @@ static void page_up(const static_walk *w, static_arm *arm)
                 papers_groups_add(&arm->pages, w->run->trace, arm->order + arm->n_paged, page);
 }
 
-/* Static tokens to the front, the others behind them as they were; w->observed is of this step. */
+/* Moves static tokens to the front and keeps the order of the others; w->observed is of this step. */
 static void restructure(static_walk *w, static_arm *arm)
 {
         const size_t page = w->run->options->page, sink = w->run->options->sink, end = sink + arm->n_stored;
@@ -115,7 +115,7 @@ static void restructure(static_walk *w, static_arm *arm)
         page_up(w, arm);
 }
 
-/* What the arm attends to beside sink and window, into w->chosen: tokens in no page yet, static ones as far as there is room, and
+/* Writes what the arm attends to without sink and window into w->chosen: tokens in no page yet, static ones as far as there is room, and
  * for the rest the best pages, the last one cut. */
 static size_t select(static_walk *w, static_arm *arm)
 {
@@ -153,16 +153,15 @@ static dci_status static_step(void *arg, size_t t, const double *weights)
         const size_t step = t - trace->prompt, begin = papers_window_begin(t, o->sink, o->window);
         /* What share judges: the same tokens whatever is kept. */
         const size_t from = BENCH_SINK, to = papers_window_begin(t, BENCH_SINK, KVBENCH_WINDOW);
-        dci_status status = DCI_OK;
         if (step % o->period == 0)
-                status = observe(w->run, t, o->sink, begin, w->observed);
+                DCI_TRY(observe(w->run, t, o->sink, begin, w->observed));
         papers_group(trace, weights, t + 1, w->group);
         mean_query(w, t);
         const double kept = papers_sum_range(w->group, 0, o->sink) + papers_sum_range(w->group, begin, t + 1);
         const double kept_contested = papers_sum_range(w->group, from, o->sink < to ? o->sink : to) +
                                       papers_sum_range(w->group, begin > from ? begin : from, to);
         w->contested += papers_sum_range(w->group, from, to);
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 static_arm *arm = &w->arms[i];
                 while (arm->n_stored < begin - o->sink) {
                         arm->order[arm->n_stored] = (int32_t)(o->sink + arm->n_stored);
@@ -182,15 +181,14 @@ static dci_status static_step(void *arg, size_t t, const double *weights)
         }
         w->all += (double)trace->group;
         w->n_steps++;
-        return status;
+        return DCI_OK;
 }
 
 /* --- the figure ----------------------------------------------------------------------------------------------------------------- */
 
 static dci_status static_rows(const static_walk *w)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 const static_arm *arm = &w->arms[i];
                 const papers_cell cells[] = {
                         papers_size(arm->budget),
@@ -202,17 +200,16 @@ static dci_status static_rows(const static_walk *w)
                         papers_number(arm->recall / w->all),
                         papers_number(arm->share / w->contested),
                         papers_number(arm->n_updates > 0 ? arm->overlap / arm->n_updates : (double)NAN)};
-                status = papers_add(w->run, cells);
+                DCI_TRY(papers_add(w->run, cells));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status open_arms(static_walk *w, const bench_sizes *budgets)
 {
         const papers_options *o = w->run->options;
         const kvbench_trace *trace = w->run->trace;
-        dci_status status = DCI_OK;
-        for (size_t i = 0; status == DCI_OK && i < w->n_arms; i++) {
+        for (size_t i = 0; i < w->n_arms; i++) {
                 static_arm *arm = &w->arms[i];
                 arm->budget = budgets->values[i / o->ratios.n];
                 arm->ratio = o->ratios.values[i % o->ratios.n];
@@ -221,42 +218,11 @@ static dci_status open_arms(static_walk *w, const bench_sizes *budgets)
                                         "--budget %zu: static-ratio keeps %zu tokens and needs two pages", arm->budget,
                                         o->sink + o->window);
                 arm->room = arm->budget - o->sink - o->window;
-                arm->order = dci_alloc(w->run->helper, trace->tokens, sizeof *arm->order);
-                status = arm->order == NULL
-                                 ? DCI_ERR_MEMORY
-                                 : papers_groups_open(w->run->helper, trace->keys.dim, trace->tokens / o->page + 1,
-                                                      trace->tokens, &arm->pages);
+                arm->order = papers_alloc(w->run, trace->tokens, sizeof *arm->order);
+                DCI_TRY(papers_groups_open(w->run, trace->keys.dim, trace->tokens / o->page + 1, trace->tokens,
+                                           &arm->pages));
         }
-        return status;
-}
-
-static dci_status walk_static(static_walk *w, const bench_sizes *budgets)
-{
-        papers_run *run = w->run;
-        const size_t n = run->trace->tokens, dim = run->trace->keys.dim;
-        w->observed = dci_alloc(run->helper, n, sizeof *w->observed);
-        w->scratch = dci_alloc(run->helper, n, sizeof *w->scratch);
-        w->group = dci_alloc(run->helper, n, sizeof *w->group);
-        w->query = dci_alloc(run->helper, 3 * dim, sizeof *w->query);
-        w->best = dci_alloc(run->helper, n, sizeof *w->best);
-        w->chosen = dci_alloc(run->helper, n, sizeof *w->chosen);
-        w->is_static = dci_alloc(run->helper, n, sizeof *w->is_static);
-        dci_status status = DCI_ERR_MEMORY;
-        if (w->observed != NULL && w->scratch != NULL && w->group != NULL && w->query != NULL && w->best != NULL &&
-            w->chosen != NULL && w->is_static != NULL)
-                status = open_arms(w, budgets);
-        if (status == DCI_OK)
-                status = papers_walk(run, "static-ratio", run->trace->prompt, 1, static_step, w);
-        if (status == DCI_OK)
-                status = static_rows(w);
-        dci_free(run->helper, w->observed, n, sizeof *w->observed);
-        dci_free(run->helper, w->scratch, n, sizeof *w->scratch);
-        dci_free(run->helper, w->group, n, sizeof *w->group);
-        dci_free(run->helper, w->query, 3 * dim, sizeof *w->query);
-        dci_free(run->helper, w->best, n, sizeof *w->best);
-        dci_free(run->helper, w->chosen, n, sizeof *w->chosen);
-        dci_free(run->helper, w->is_static, n, sizeof *w->is_static);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status run_static(papers_run *run)
@@ -264,7 +230,7 @@ static dci_status run_static(papers_run *run)
         static const bench_sizes own = {3, {256, 512, 1024}};
         const bench_sizes budgets = papers_budgets(run, &own);
         const papers_options *o = run->options;
-        const size_t observed = run->trace->observed.n / run->trace->group;
+        const size_t observed = run->trace->observed.n / run->trace->group, n = run->trace->tokens;
         static_walk w = {.run = run, .n_arms = budgets.n * o->ratios.n};
         if (o->window > observed)
                 return dci_fail(DCI_ERR_INVALID, "--window %zu: %s holds %zu queries before the decode", o->window,
@@ -272,14 +238,18 @@ static dci_status run_static(papers_run *run)
         if (o->sink + o->window >= run->trace->prompt)
                 return dci_fail(DCI_ERR_INVALID, "--sink %zu and --window %zu: the prompt of %s has %zu tokens",
                                 o->sink, o->window, run->trace->name, run->trace->prompt);
-        w.arms = dci_calloc(run->helper, w.n_arms, sizeof *w.arms);
-        dci_status status = w.arms != NULL ? walk_static(&w, &budgets) : DCI_ERR_MEMORY;
-        for (size_t i = 0; w.arms != NULL && i < w.n_arms; i++) {
-                dci_free(run->helper, w.arms[i].order, run->trace->tokens, sizeof *w.arms[i].order);
-                papers_groups_close(&w.arms[i].pages);
-        }
-        dci_free(run->helper, w.arms, w.n_arms, sizeof *w.arms);
-        return status;
+        w.arms = papers_alloc(run, w.n_arms, sizeof *w.arms);
+        w.observed = papers_alloc(run, n, sizeof *w.observed);
+        w.scratch = papers_alloc(run, n, sizeof *w.scratch);
+        w.group = papers_alloc(run, n, sizeof *w.group);
+        w.query = papers_alloc(run, 3 * run->trace->keys.dim, sizeof *w.query);
+        w.best = papers_alloc(run, n, sizeof *w.best);
+        w.chosen = papers_alloc(run, n, sizeof *w.chosen);
+        w.is_static = papers_alloc(run, n, sizeof *w.is_static);
+        DCI_TRY(papers_memory(run));
+        DCI_TRY(open_arms(&w, &budgets));
+        DCI_TRY(papers_walk(run, "static-ratio", run->trace->prompt, 1, static_step, &w));
+        return static_rows(&w);
 }
 
 static const papers_column static_columns[] = {{"budget", "%.0f"}, {"S", "%.2f"},      {"period", "%.0f"},
@@ -296,69 +266,3 @@ static const char static_ratio_help[] =
 const papers_figure papers_static_ratio = {
         "static-ratio", "PRKV, equation 3, figures 3(b) and 8",         static_ratio_help,
         static_columns, sizeof static_columns / sizeof *static_columns, run_static};
-
-/* --- online-s: the ratio that the observation window suggests -------------------------------------------------------------------- */
-
-/* Places in the sequence at which it is computed, evenly spaced from the prompt's end. */
-enum { PLACES = 4 };
-
-/* The mean over the heads of the overlap of the B best tokens of queries n - window and n - 1 among those before the window. */
-static dci_status overlap_at(const papers_run *run, size_t n, size_t budget, double *out)
-{
-        const kvbench_trace *trace = run->trace;
-        const size_t window = run->options->window, end = n - window, dim = trace->keys.dim;
-        double *weights = dci_alloc(run->helper, end, sizeof *weights),
-               *scratch = dci_alloc(run->helper, end, sizeof *scratch);
-        double *query = dci_alloc(run->helper, dim, sizeof *query), sum = 0;
-        int32_t *best = dci_alloc(run->helper, budget, 2 * sizeof *best);
-        const bool enough = weights != NULL && scratch != NULL && query != NULL && best != NULL;
-        for (size_t h = 0; enough && h < trace->group; h++) {
-                size_t counts[2];
-                for (size_t i = 0; i < 2; i++) {
-                        papers_weights(trace, i == 0 ? n - window : n - 1, h, end, query, weights);
-                        counts[i] = papers_top(weights, 0, end, budget, scratch, best + i * budget);
-                }
-                sum += (double)papers_in_both(best, counts[0], best + budget, counts[1]);
-        }
-        *out = sum / (double)trace->group;
-        dci_free(run->helper, weights, end, sizeof *weights);
-        dci_free(run->helper, scratch, end, sizeof *scratch);
-        dci_free(run->helper, query, dim, sizeof *query);
-        dci_free(run->helper, best, budget, 2 * sizeof *best);
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
-}
-
-static dci_status run_online(papers_run *run)
-{
-        static const bench_sizes own = {3, {512, 1024, 2048}};
-        const bench_sizes budgets = papers_budgets(run, &own);
-        const kvbench_trace *trace = run->trace;
-        const size_t window = run->options->window, page = run->options->page;
-        dci_status status = DCI_OK;
-        if (window > trace->observed.n / trace->group)
-                return dci_fail(DCI_ERR_INVALID, "--window %zu: %s holds %zu queries before the decode", window,
-                                trace->name, trace->observed.n / trace->group);
-        for (size_t i = 0; status == DCI_OK && i < budgets.n * (PLACES + 1); i++) {
-                const size_t budget = budgets.values[i / (PLACES + 1)];
-                const size_t n = trace->prompt + (trace->tokens - trace->prompt) * (i % (PLACES + 1)) / PLACES;
-                double overlap;
-                if (budget >= n - window)
-                        continue;
-                status = overlap_at(run, n, budget, &overlap);
-                const papers_cell cells[] = {
-                        papers_size(n), papers_size(budget), papers_number(overlap / (double)budget),
-                        papers_number((double)page * floor(overlap / (double)page) / (double)budget)};
-                if (status == DCI_OK)
-                        status = papers_add(run, cells);
-        }
-        return status;
-}
-
-static const papers_column online_columns[] = {{"n", "%.0f"}, {"budget", "%.0f"}, {"overlap", "%.3f"}, {"S", "%.4f"}};
-static const char online_ratio_help[] =
-        "S = P floor(mean_h C_h / P) / B, C_h the overlap of the B best tokens before the window of the first\n"
-        "  and of the last of --window queries of head h, P = --page; at the prompt's end and at four later\n"
-        "  places: n tokens. overlap: before it is rounded down, over B";
-const papers_figure papers_online_ratio = {
-        "online-s",     "PRKV, appendix G, equations 4 and 5",          online_ratio_help,
-        online_columns, sizeof online_columns / sizeof *online_columns, run_online};

@@ -59,29 +59,25 @@ static dci_status put_chunks(forming *f, size_t n_rows, size_t n_layers, dci_gpu
         dci_rotation rotation;
         dci_rng rng;
         void *device = NULL, *signs = NULL;
-        int32_t *numbers = calloc(n, sizeof *numbers);
+        int32_t *numbers = gpubench_host(f->b, n * sizeof *numbers);
         if (numbers == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", n);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n; i++)
                 numbers[i] = (int32_t)i;
         dci_rng_seed(&rng, 1);
         dci_rotation_init(&rng, DIM, f->signs, &rotation);
-        dci_status status = gpubench_put(f->b, numbers, n * sizeof *numbers, &device);
-        free(numbers);
+        DCI_TRY(gpubench_put(f->b, numbers, n * sizeof *numbers, &device));
         *out = (dci_gpu_chunks){.numbers = device,
                                 .stride = f->n_chunks,
                                 .chunk_bytes = CHUNK_BYTES,
                                 .head_bytes = HEAD_BYTES,
                                 .piece_shift = 30};
-        if (status == DCI_OK)
-                status = gpubench_take(f->b, n_layers * n * CHUNK_BYTES, GPUBENCH_ON_DEVICE, &f->chunks);
-        if (status == DCI_OK)
-                status = gpubench_put(f->b, &f->chunks.device, sizeof f->chunks.device, &device);
+        DCI_TRY(gpubench_take(f->b, n_layers * n * CHUNK_BYTES, GPUBENCH_ON_DEVICE, &f->chunks));
+        DCI_TRY(gpubench_put(f->b, &f->chunks.device, sizeof f->chunks.device, &device));
         out->pieces = device;
-        if (status == DCI_OK)
-                status = gpubench_put(f->b, f->signs, sizeof f->signs, &signs);
+        DCI_TRY(gpubench_put(f->b, f->signs, sizeof f->signs, &signs));
         *out_signs = signs;
-        return status;
+        return DCI_OK;
 }
 
 static dci_status report(gpubench *b, const char *arm, size_t n_tokens, size_t n_sequences, size_t n_layers,
@@ -91,7 +87,7 @@ static dci_status report(gpubench *b, const char *arm, size_t n_tokens, size_t n
                                   (json_int_t)n_sequences, "layers", (json_int_t)n_layers, "heads", HEADS, "dim", DIM);
         printf("%-26s %8zu %6zu %7zu %9.1f %9.1f %9.1f %9.1f\n", arm, n_tokens, n_sequences, n_layers, time->median,
                time->p10, time->p90, bytes / time->median * 1e-3);
-        return gpubench_row(b, "form", arm, shape, time, bytes, bytes > 0 ? b->limits.specified : 0);
+        return gpubench_row(b, "encode", arm, shape, time, bytes, bytes > 0 ? b->limits.specified : 0);
 }
 
 /* --- a prompt ------------------------------------------------------------------------------------------------------------ */
@@ -113,38 +109,31 @@ static dci_status compare(forming *f, const unsigned char *rows, unsigned char *
         args.value_centres = frames + HEADS * DIM;
         dci_gpu_ref_encode_prompt(&args);
         const size_t n_bytes = sizeof numbers / sizeof *numbers * CHUNK_BYTES;
-        dci_status status = form_prompt(f, 0);
-        if (status == DCI_OK)
-                status = gpubench_download(f->b, made, f->chunks.device, n_bytes);
-        for (size_t i = 0; i < n_bytes && status == DCI_OK; i++)
+        DCI_TRY(form_prompt(f, 0));
+        DCI_TRY(gpubench_download(f->b, made, f->chunks.device, n_bytes));
+        for (size_t i = 0; i < n_bytes; i++)
                 if (model[i] != made[i])
-                        status = dci_fail(BENCH_ERR_RUN,
-                                          "form: byte %zu of the chunks is %02x, the reference makes %02x", i,
-                                          (unsigned)made[i], (unsigned)model[i]);
-        return status;
+                        return dci_fail(BENCH_ERR_RUN, "encode: byte %zu of the chunks is %02x, the reference makes %02x",
+                                        i, (unsigned)made[i], (unsigned)model[i]);
+        return DCI_OK;
 }
 
 static dci_status check(forming *f)
 {
         const size_t n_bytes = (CHECKED / DCI_GPU_CHUNK + 1) * CHUNK_BYTES, all = f->args.n_candidates > CHECKED;
         const int32_t n_candidates = f->args.n_candidates;
-        unsigned char *rows = malloc(f->set_bytes), *model = calloc(1, n_bytes), *made = calloc(1, n_bytes);
-        float *frames = calloc(2 * HEADS * DIM, sizeof *frames);
+        unsigned char *rows = gpubench_host(f->b, f->set_bytes), *model = gpubench_host(f->b, n_bytes),
+                      *made = gpubench_host(f->b, n_bytes);
+        float *frames = gpubench_host(f->b, 2 * HEADS * DIM * sizeof *frames);
         const bool had = rows != NULL && model != NULL && made != NULL && frames != NULL;
-        dci_status status = had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had");
+        DCI_TRY(had ? DCI_OK : dci_fail(DCI_ERR_MEMORY, "memory for a check could not be had"));
         f->args.n_candidates = all ? CHECKED : n_candidates;
-        if (status == DCI_OK)
-                status = f->b->ops->fill(f->b->gpu, f->b->stream, f->chunks.device, 0, n_bytes);
-        if (status == DCI_OK)
-                status = gpubench_download(f->b, rows, f->rows.device, f->set_bytes);
-        if (status == DCI_OK && had)
-                status = compare(f, rows, model, made, frames);
+        DCI_TRY(f->b->ops->fill(f->b->gpu, f->b->stream, f->chunks.device, 0, n_bytes));
+        DCI_TRY(gpubench_download(f->b, rows, f->rows.device, f->set_bytes));
+        if (had)
+                DCI_TRY(compare(f, rows, model, made, frames));
         f->args.n_candidates = n_candidates;
-        free(rows);
-        free(model);
-        free(made);
-        free(frames);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status measure_prompt(gpubench *b, const form_arm *arm)
@@ -170,28 +159,22 @@ static dci_status measure_prompt(gpubench *b, const form_arm *arm)
                                               .key_head = ROW_BYTES,
                                               .value_token = HEADS * ROW_BYTES,
                                               .value_head = ROW_BYTES};
-        dci_status status = put_chunks(&f, 1, 1, &f.args.chunks, &signs);
+        DCI_TRY(put_chunks(&f, 1, 1, &f.args.chunks, &signs));
         f.args.signs = f.args.value_signs = signs;
-        if (status == DCI_OK)
-                status = gpubench_take(b, f.n_sets * f.set_bytes, GPUBENCH_ON_DEVICE, &f.rows);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, f.rows.device, f.rows.n_bytes, DCI_BF16);
+        DCI_TRY(gpubench_take(b, f.n_sets * f.set_bytes, GPUBENCH_ON_DEVICE, &f.rows));
+        DCI_TRY(gpubench_fill(b, f.rows.device, f.rows.n_bytes, DCI_BF16));
         const size_t sums = 2 * HEADS * (f.n_tokens / 64 + 1) * DIM, frames = HEADS * DIM;
-        if (status == DCI_OK)
-                status = gpubench_take(b, (sums + 2 * frames) * sizeof(float), GPUBENCH_ON_DEVICE, &scratch);
+        DCI_TRY(gpubench_take(b, (sums + 2 * frames) * sizeof(float), GPUBENCH_ON_DEVICE, &scratch));
         f.args.sums = (float *)(void *)scratch.device;
         f.args.centres = f.args.sums + sums;
         f.args.value_centres = f.args.centres + frames;
-        if (status == DCI_OK)
-                status = check(&f);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, form_prompt, &f, f.n_sets, &time);
+        DCI_TRY(check(&f));
+        DCI_TRY(gpubench_on_device(b, form_prompt, &f, f.n_sets, &time));
         const double rows = (double)(f.n_tokens * HEADS * ROW_BYTES);
         const double read = (arm->kind == DCI_GPU_CODES ? 2 : 1) * rows + (arm->value_bits != 0 ? 2 : 0) * rows;
-        if (status == DCI_OK)
-                status = report(b, arm->name, f.n_tokens, 1, 1, &time, read);
+        DCI_TRY(report(b, arm->name, f.n_tokens, 1, 1, &time, read));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
 /* --- a step ---------------------------------------------------------------------------------------------------------------- */
@@ -205,9 +188,9 @@ static dci_status measure_step(gpubench *b, size_t n_sequences, bool due)
         gpubench_time time = {0};
         float *signs = NULL;
         void *tables = NULL;
-        int32_t *numbers = calloc(3 * n_sequences, sizeof *numbers); /* rows, from, to */
+        int32_t *numbers = gpubench_host(b, 3 * n_sequences * sizeof *numbers); /* rows, from, to */
         if (numbers == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "tables of %zu sequences could not be had", n_sequences);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n_sequences; i++) {
                 numbers[i] = (int32_t)i;
                 numbers[n_sequences + i] = 4 * UNIT;
@@ -229,48 +212,38 @@ static dci_status measure_step(gpubench *b, size_t n_sequences, bool due)
                                        .lane_step = lane_bytes,
                                        .layer_step = n_sequences * CHUNK_BYTES,
                                        .centres_step = lists * DIM};
-        dci_status status = gpubench_put(b, numbers, 3 * n_sequences * sizeof *numbers, &tables);
-        free(numbers);
+        DCI_TRY(gpubench_put(b, numbers, 3 * n_sequences * sizeof *numbers, &tables));
         f.step.rows = tables;
         f.step.from = f.step.rows + n_sequences;
         f.step.to = f.step.from + n_sequences;
-        if (status == DCI_OK)
-                status = put_chunks(&f, n_sequences, layers, &f.step.chunks, &signs);
+        DCI_TRY(put_chunks(&f, n_sequences, layers, &f.step.chunks, &signs));
         f.step.signs = signs;
-        if (status == DCI_OK)
-                status = gpubench_take(b, layers * lane_bytes, GPUBENCH_ON_DEVICE, &f.rows);
-        if (status == DCI_OK)
-                status = gpubench_fill(b, f.rows.device, f.rows.n_bytes, DCI_BF16);
-        if (status == DCI_OK)
-                status = gpubench_take(b, layers * lists * DIM * sizeof(float), GPUBENCH_ON_DEVICE, &centres);
-        if (status == DCI_OK)
-                status = b->ops->fill(b->gpu, b->stream, centres.device, 0, centres.n_bytes);
+        DCI_TRY(gpubench_take(b, layers * lane_bytes, GPUBENCH_ON_DEVICE, &f.rows));
+        DCI_TRY(gpubench_fill(b, f.rows.device, f.rows.n_bytes, DCI_BF16));
+        DCI_TRY(gpubench_take(b, layers * lists * DIM * sizeof(float), GPUBENCH_ON_DEVICE, &centres));
+        DCI_TRY(b->ops->fill(b->gpu, b->stream, centres.device, 0, centres.n_bytes));
         f.step.lanes.keys = f.rows.device;
         f.step.centres = (const float *)(const void *)centres.device;
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, form_step, &f, 16, &time);
-        if (status == DCI_OK)
-                status = report(b, due ? "step, a unit is due" : "step, nothing is due", due ? UNIT : 0, n_sequences,
-                                layers, &time, 0);
+        DCI_TRY(gpubench_on_device(b, form_step, &f, 16, &time));
+        DCI_TRY(report(b, due ? "step, a unit is due" : "step, nothing is due", due ? UNIT : 0, n_sequences, layers,
+                       &time, 0));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
-dci_status gpubench_form(gpubench *b)
+dci_status gpubench_encode(gpubench *b)
 {
         static const size_t batches[] = {1, 16, 64};
         const size_t n_batches = b->options->tiny ? 1 : sizeof batches / sizeof *batches;
-        dci_status status = DCI_OK;
         printf("\nform: summaries that the device makes, %d heads of d %d; us of one call, all layers of a step in "
                "one\n"
                "%-26s %8s %6s %7s %9s %9s %9s %9s\n",
                HEADS, DIM, "summaries", "tokens", "batch", "layers", "us", "p10", "p90", "GB/s");
-        for (size_t i = 0; i < sizeof arms / sizeof *arms && status == DCI_OK; i++)
-                status = measure_prompt(b, &arms[i]);
-        for (size_t i = 0; i < n_batches && status == DCI_OK; i++) {
-                status = measure_step(b, batches[i], false);
-                if (status == DCI_OK)
-                        status = measure_step(b, batches[i], true);
+        for (size_t i = 0; i < sizeof arms / sizeof *arms; i++)
+                DCI_TRY(measure_prompt(b, &arms[i]));
+        for (size_t i = 0; i < n_batches; i++) {
+                DCI_TRY(measure_step(b, batches[i], false));
+                DCI_TRY(measure_step(b, batches[i], true));
         }
-        return status;
+        return DCI_OK;
 }

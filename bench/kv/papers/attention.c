@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Positions whose weights are found side by side before any of them is looked at. */
+/* Positions whose weights are computed in parallel before the first of them is used. */
 enum { BLOCK = 16 };
 
 /* --- one head at one position ------------------------------------------------------------------------------------------ */
@@ -71,19 +71,18 @@ static dci_status walk_block(block *b, size_t n, papers_step step, void *arg)
                                    .fn = fill_position,
                                    .arg = b,
                                    .object = b};
-        dci_status status = dci_parallel(&region);
-        for (size_t i = 0; status == DCI_OK && i < n; i++) {
+        DCI_TRY(dci_parallel(&region));
+        for (size_t i = 0; i < n; i++) {
                 const size_t t = b->first + i * b->every;
                 const double *weights = b->weights + i * trace->group * trace->tokens;
-                status = step(arg, t, weights);
+                DCI_TRY(step(arg, t, weights));
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t every, papers_step step, void *arg)
 {
         const kvbench_trace *trace = run->trace;
-        const size_t each = trace->group * trace->tokens;
         block b = {.trace = trace, .first = first, .every = every};
         dci_status status = DCI_OK;
         bench_progress progress;
@@ -91,10 +90,9 @@ dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t 
                 return dci_fail(DCI_ERR_FORMAT,
                                 "%s: %zu decoded tokens are too few; the first that is looked at is prompt + %zu",
                                 trace->name, trace->tokens - trace->prompt, first - trace->prompt);
-        b.weights = dci_alloc(trace->helper, BLOCK * each, sizeof *b.weights);
-        b.queries = dci_alloc(trace->helper, BLOCK * trace->keys.dim, sizeof *b.queries);
-        if (b.weights == NULL || b.queries == NULL)
-                status = DCI_ERR_MEMORY;
+        b.weights = papers_alloc(run, BLOCK * trace->group * trace->tokens, sizeof *b.weights);
+        b.queries = papers_alloc(run, BLOCK * trace->keys.dim, sizeof *b.queries);
+        DCI_TRY(papers_memory(run));
         bench_progress_begin(&progress, label);
         while (status == DCI_OK && b.first < trace->tokens) {
                 const size_t left = (trace->tokens - b.first + every - 1) / every, n = left < BLOCK ? left : BLOCK;
@@ -103,8 +101,6 @@ dci_status papers_walk(papers_run *run, const char *label, size_t first, size_t 
                 b.first += n * every;
         }
         bench_progress_end(&progress);
-        dci_free(trace->helper, b.weights, BLOCK * each, sizeof *b.weights);
-        dci_free(trace->helper, b.queries, BLOCK * trace->keys.dim, sizeof *b.queries);
         return status;
 }
 
@@ -175,94 +171,4 @@ size_t papers_window_begin(size_t t, size_t sink, size_t window)
 {
         const size_t begin = t + 1 > window ? t + 1 - window : 0;
         return begin > sink ? begin : sink;
-}
-
-/* --- how queries turn ------------------------------------------------------------------------------------------------------- */
-
-/* cos(a, b); 0 when one of them has no direction. */
-static double cosine_of(const double *a, const double *b, size_t dim)
-{
-        double product = 0, length_a = 0, length_b = 0;
-        for (size_t j = 0; j < dim; j++) {
-                product += a[j] * b[j];
-                length_a += a[j] * a[j];
-                length_b += b[j] * b[j];
-        }
-        return length_a > 0 && length_b > 0 ? product / (sqrt(length_a) * sqrt(length_b)) : 0;
-}
-
-dci_status papers_turns(papers_run *run, double **out)
-{
-        const kvbench_trace *trace = run->trace;
-        const size_t n = trace->tokens - trace->prompt, dim = trace->keys.dim;
-        double *rows = dci_alloc(run->helper, 2 * dim, sizeof *rows);
-        *out = dci_alloc(run->helper, n, sizeof **out);
-        const bool enough = rows != NULL && *out != NULL;
-        for (size_t i = 0; enough && i < n; i++) {
-                const size_t t = trace->prompt + i;
-                double sum = 0;
-                for (size_t h = 0; h < trace->group && t > papers_first_query(trace); h++) {
-                        papers_query(trace, t - 1, h, rows);
-                        papers_query(trace, t, h, rows + dim);
-                        sum += cosine_of(rows, rows + dim, dim);
-                }
-                (*out)[i] = t > papers_first_query(trace) ? sum / (double)trace->group : (double)NAN;
-        }
-        dci_free(run->helper, rows, 2 * dim, sizeof *rows);
-        return enough ? DCI_OK : DCI_ERR_MEMORY;
-}
-
-/* --- the best tokens at the positions that are judged -------------------------------------------------------------------------- */
-
-typedef struct tops_walk {
-        const kvbench_trace *trace;
-        papers_tops *tops;
-        bool prompt;
-        double *scratch;
-} tops_walk;
-
-static dci_status find_tops(void *arg, size_t t, const double *weights)
-{
-        const tops_walk *w = arg;
-        papers_tops *tops = w->tops;
-        const size_t number = (t - tops->first) / tops->every;
-        for (size_t h = 0; h < tops->group; h++) {
-                const size_t at = number * tops->group + h;
-                tops->counts[at] =
-                        (int32_t)papers_top(weights + h * w->trace->tokens, 0, w->prompt ? w->trace->prompt : t + 1,
-                                            tops->budget, w->scratch, tops->tokens + at * tops->budget);
-        }
-        return DCI_OK;
-}
-
-dci_status papers_tops_find(papers_run *run, size_t every, size_t budget, bool prompt, papers_tops *out)
-{
-        const kvbench_trace *trace = run->trace;
-        memset(out, 0, sizeof *out);
-        out->context = run->helper;
-        out->first = trace->prompt + KVBENCH_FIRST;
-        out->every = every;
-        out->group = trace->group;
-        out->budget = budget;
-        out->n_positions = trace->tokens > out->first ? (trace->tokens - out->first + every - 1) / every : 0;
-        const size_t n = out->n_positions * out->group;
-        tops_walk w = {.trace = trace, .tops = out, .prompt = prompt};
-        out->tokens = dci_alloc(out->context, n, budget * sizeof *out->tokens);
-        out->counts = dci_alloc(out->context, n, sizeof *out->counts);
-        w.scratch = dci_alloc(out->context, trace->tokens, sizeof *w.scratch);
-        dci_status status = DCI_ERR_MEMORY;
-        if (out->tokens != NULL && out->counts != NULL && w.scratch != NULL)
-                status = papers_walk(run, "best tokens", out->first, every, find_tops, &w);
-        dci_free(out->context, w.scratch, trace->tokens, sizeof *w.scratch);
-        return status;
-}
-
-void papers_tops_free(papers_tops *tops)
-{
-        const size_t n = tops->n_positions * tops->group;
-        if (tops->context == NULL)
-                return;
-        dci_free(tops->context, tops->tokens, n, tops->budget * sizeof *tops->tokens);
-        dci_free(tops->context, tops->counts, n, sizeof *tops->counts);
-        memset(tops, 0, sizeof *tops);
 }

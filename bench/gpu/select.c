@@ -66,7 +66,7 @@ static dci_status select(void *arg, size_t set)
 
 #define POOL ((size_t)1 << 18)
 
-/* Each list reads the same normal numbers from elsewhere. */
+/* Each list reads the same normal numbers from another offset. */
 static void make_scores(choosing *c, const float *pool, size_t set)
 {
         const size_t to_and_fro = set <= c->n_sets / 2 ? set : c->n_sets - set;
@@ -104,29 +104,24 @@ static void make_parts(choosing *c, size_t set)
 static dci_status put_scores(choosing *c)
 {
         dci_rng rng;
-        float *pool = malloc(POOL * sizeof *pool);
+        float *pool = gpubench_host(c->b, POOL * sizeof *pool);
         if (pool == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu numbers could not be had", POOL);
+                return DCI_ERR_MEMORY;
         dci_rng_seed(&rng, c->b->options->arms.seed);
         for (size_t i = 0; i < POOL; i++)
                 pool[i] = (float)dci_rng_normal(&rng);
-        dci_status status =
-                gpubench_take(c->b, c->n_sets * c->set_floats * sizeof(float), GPUBENCH_ON_DEVICE, &c->all_scores);
-        if (status == DCI_OK)
-                status = gpubench_take(c->b, c->n_sets * c->set_parts * sizeof(float), GPUBENCH_ON_DEVICE,
-                                       &c->all_parts);
+        DCI_TRY(gpubench_take(c->b, c->n_sets * c->set_floats * sizeof(float), GPUBENCH_ON_DEVICE, &c->all_scores));
+        DCI_TRY(gpubench_take(c->b, c->n_sets * c->set_parts * sizeof(float), GPUBENCH_ON_DEVICE, &c->all_parts));
         /* The first set comes last, and stays for the check. */
-        for (size_t set = c->n_sets; set-- > 0 && status == DCI_OK;) {
+        for (size_t set = c->n_sets; set-- > 0;) {
                 make_scores(c, pool, set);
                 make_parts(c, set);
-                status = gpubench_upload(c->b, c->all_scores.device + set * c->set_floats * sizeof(float), c->scores,
-                                         c->set_floats * sizeof(float));
-                if (status == DCI_OK)
-                        status = gpubench_upload(c->b, c->all_parts.device + set * c->set_parts * sizeof(float),
-                                                 c->parts, c->set_parts * sizeof(float));
+                DCI_TRY(gpubench_upload(c->b, c->all_scores.device + set * c->set_floats * sizeof(float), c->scores,
+                                        c->set_floats * sizeof(float)));
+                DCI_TRY(gpubench_upload(c->b, c->all_parts.device + set * c->set_parts * sizeof(float), c->parts,
+                                        c->set_parts * sizeof(float)));
         }
-        free(pool);
-        return status;
+        return DCI_OK;
 }
 
 /* Listed groups of as many members as a page has; each has every so many-th candidate. One chunk for a sequence has all of a head's. */
@@ -135,18 +130,16 @@ static dci_status put_lists(choosing *c)
         const size_t n = c->shape->candidates, n_chunks = (n + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         const size_t per = (size_t)1 << PAGE_SHIFT, room = 2 * n_chunks * DCI_GPU_CHUNK;
         const size_t n_sequences = c->shape->batch, n_numbers = n_sequences * n_chunks;
-        int32_t *numbers = calloc(n_numbers + c->n_lists, sizeof *numbers);
+        int32_t *numbers = gpubench_host(c->b, (n_numbers + c->n_lists) * sizeof *numbers);
         void *at = NULL, *memory = NULL, *table = NULL;
-        c->lists = calloc(2 * room * HEADS, sizeof *c->lists);
-        if (numbers == NULL || c->lists == NULL) {
-                free(numbers);
-                return dci_fail(DCI_ERR_MEMORY, "lists of %zu candidates could not be had", n);
-        }
+        c->lists = gpubench_host(c->b, 2 * room * HEADS * sizeof *c->lists);
+        if (numbers == NULL || c->lists == NULL)
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n_numbers; i++)
                 numbers[i] = (int32_t)(i % n_chunks); /* the same for all sequences */
         for (size_t i = 0; i < c->n_lists; i++)
                 numbers[n_numbers + i] = (int32_t)c->n_groups;
-        /* [chunk][head][512][2]: spans at even multiples, ids of the same chunk behind them. */
+        /* [chunk][head][512][2]: spans at even multiples, ids of the same chunk after them. */
         const size_t head = 2 * DCI_GPU_CHUNK, chunk = 2 * head * HEADS;
         c->members = c->lists + head * HEADS;
         for (size_t h = 0; h < HEADS; h++)
@@ -160,12 +153,10 @@ static dci_status put_lists(choosing *c)
                         c->members[i / DCI_GPU_CHUNK * chunk + h * head + i % DCI_GPU_CHUNK] =
                                 (int32_t)(g + i % per * c->n_groups < n ? g + i % per * c->n_groups : i);
                 }
-        dci_status status = gpubench_put(c->b, numbers, (n_numbers + c->n_lists) * sizeof *numbers, &at);
-        if (status == DCI_OK)
-                status = gpubench_put(c->b, c->lists, 2 * room * HEADS * sizeof *c->lists, &memory);
+        DCI_TRY(gpubench_put(c->b, numbers, (n_numbers + c->n_lists) * sizeof *numbers, &at));
+        DCI_TRY(gpubench_put(c->b, c->lists, 2 * room * HEADS * sizeof *c->lists, &memory));
         void *pieces[2] = {memory, (int32_t *)memory + head * HEADS};
-        if (status == DCI_OK)
-                status = gpubench_put(c->b, pieces, sizeof pieces, &table);
+        DCI_TRY(gpubench_put(c->b, pieces, sizeof pieces, &table));
         c->args.spans = (dci_gpu_chunks){.pieces = table,
                                          .numbers = at,
                                          .stride = n_chunks,
@@ -176,9 +167,8 @@ static dci_status put_lists(choosing *c)
         if (table != NULL)
                 c->args.ids.pieces = (unsigned char *const *)table + 1;
         if (at != NULL)
-                c->args.n_listed = (const int32_t *)at + n_numbers;
-        free(numbers);
-        return status;
+                c->args.n_clusters = (const int32_t *)at + n_numbers;
+        return DCI_OK;
 }
 
 /* Rows, tokens and candidates of sequences; and what comes out. */
@@ -187,20 +177,18 @@ static dci_status put_rest(choosing *c)
         const size_t n = c->shape->batch, stride = (size_t)c->args.stride;
         const size_t out = c->n_lists * (stride + 1) + 3 * n,
                      scratch = c->n_lists * (DCI_GPU_FOUND * sizeof(uint64_t) + 12);
-        int32_t *numbers = calloc(3 * n, sizeof *numbers);
+        int32_t *numbers = gpubench_host(c->b, 3 * n * sizeof *numbers);
         gpubench_area area = {0};
         void *at = NULL;
         if (numbers == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "%zu sequences could not be had", n);
+                return DCI_ERR_MEMORY;
         for (size_t i = 0; i < n; i++) {
                 numbers[i] = (int32_t)i;
                 numbers[n + i] = (int32_t)(c->shape->candidates + SINK + WINDOW);
                 numbers[2 * n + i] = (int32_t)c->shape->candidates;
         }
-        dci_status status = gpubench_put(c->b, numbers, 3 * n * sizeof *numbers, &at);
-        free(numbers);
-        if (status == DCI_OK)
-                status = gpubench_take(c->b, out * sizeof(int32_t), GPUBENCH_ON_DEVICE, &area);
+        DCI_TRY(gpubench_put(c->b, numbers, 3 * n * sizeof *numbers, &at));
+        DCI_TRY(gpubench_take(c->b, out * sizeof(int32_t), GPUBENCH_ON_DEVICE, &area));
         c->args.rows = at;
         c->args.n_tokens = (const int32_t *)at + n;
         c->args.n_grouped = (const int32_t *)at + 2 * n;
@@ -209,14 +197,12 @@ static dci_status put_rest(choosing *c)
         c->args.sink_end = c->args.counts + c->n_lists;
         c->args.recent_begin = c->args.sink_end + c->args.n_sequences;
         c->args.after = c->args.recent_begin + c->args.n_sequences;
-        if (status == DCI_OK)
-                status = gpubench_take(c->b, scratch, GPUBENCH_ON_DEVICE, &area);
-        if (status == DCI_OK)
-                status = c->b->ops->fill(c->b->gpu, c->b->stream, area.device, 0, scratch);
+        DCI_TRY(gpubench_take(c->b, scratch, GPUBENCH_ON_DEVICE, &area));
+        DCI_TRY(c->b->ops->fill(c->b->gpu, c->b->stream, area.device, 0, scratch));
         c->args.found = (uint64_t *)(void *)area.device;
         c->args.n_found = (int32_t *)(void *)(c->args.found + c->n_lists * DCI_GPU_FOUND);
         c->args.lasts = (float *)(void *)(c->args.n_found + 2 * c->n_lists);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status prepare(choosing *c)
@@ -240,14 +226,14 @@ static dci_status prepare(choosing *c)
                                         .max_groups = (int32_t)c->n_groups,
                                         .stride = SINK + WINDOW + CHOSEN,
                                         .sizes = {SINK, WINDOW, SINK + WINDOW + CHOSEN, 1}};
-        c->scores = malloc(bytes);
-        c->parts = malloc(c->set_parts * sizeof *c->parts);
+        c->scores = gpubench_host(c->b, bytes);
+        c->parts = gpubench_host(c->b, c->set_parts * sizeof *c->parts);
         if (c->scores == NULL || c->parts == NULL)
-                return dci_fail(DCI_ERR_MEMORY, "scores of %zu lists could not be had", c->n_lists);
-        dci_status status = put_scores(c);
-        if (status == DCI_OK && s->kind == LISTED)
-                status = put_lists(c);
-        return status == DCI_OK ? put_rest(c) : status;
+                return DCI_ERR_MEMORY;
+        DCI_TRY(put_scores(c));
+        if (s->kind == LISTED)
+                DCI_TRY(put_lists(c));
+        return put_rest(c);
 }
 
 /* --- check and time ------------------------------------------------------------------------------------------------------------ */
@@ -257,17 +243,14 @@ static dci_status check(choosing *c)
 {
         const size_t stride = (size_t)c->args.stride;
         int32_t positions[SINK + WINDOW + CHOSEN], expected[SINK + WINDOW + CHOSEN], count = 0, wanted = 0;
-        dci_status status = select(c, 0);
-        if (status == DCI_OK)
-                status = c->b->ops->stream_wait(c->b->gpu, c->b->stream);
-        if (status == DCI_OK)
-                status = gpubench_download(c->b, positions, c->args.positions, stride * sizeof *positions);
-        if (status == DCI_OK)
-                status = gpubench_download(c->b, &count, c->args.counts, sizeof count);
-        if (status == DCI_OK && count != CHOSEN)
-                status = dci_fail(BENCH_ERR_RUN, "choose: %d of %d were chosen", (int)count, CHOSEN);
-        if (status != DCI_OK || c->shape->kind == LISTED)
-                return status;
+        DCI_TRY(select(c, 0));
+        DCI_TRY(c->b->ops->stream_wait(c->b->gpu, c->b->stream));
+        DCI_TRY(gpubench_download(c->b, positions, c->args.positions, stride * sizeof *positions));
+        DCI_TRY(gpubench_download(c->b, &count, c->args.counts, sizeof count));
+        if (count != CHOSEN)
+                return dci_fail(BENCH_ERR_RUN, "select: %d of %d were chosen", (int)count, CHOSEN);
+        if (c->shape->kind == LISTED)
+                return DCI_OK;
         const int32_t row = 0, n_tokens = (int32_t)c->shape->candidates + SINK + WINDOW;
         const int32_t n_grouped = (int32_t)c->shape->candidates;
         int32_t header[3], same = 0;
@@ -296,7 +279,7 @@ static dci_status check(choosing *c)
         const int32_t few = c->shape->kind == PAGES ? 1 << PAGE_SHIFT : 3;
         return wanted == count && same >= count - few
                        ? DCI_OK
-                       : dci_fail(BENCH_ERR_RUN, "choose: %d of %d are those of the reference", (int)same, (int)wanted);
+                       : dci_fail(BENCH_ERR_RUN, "select: %d of %d are those of the reference", (int)same, (int)wanted);
 }
 
 static dci_status measure(gpubench *b, const shape *s)
@@ -304,40 +287,31 @@ static dci_status measure(gpubench *b, const shape *s)
         const size_t mark = b->n_areas;
         choosing c = {.b = b, .shape = s};
         gpubench_time time = {0};
-        dci_status status = prepare(&c);
-        if (status == DCI_OK)
-                status = check(&c);
-        if (status == DCI_OK)
-                status = gpubench_on_device(b, select, &c, c.n_sets, &time);
-        if (status == DCI_OK) {
-                const double bytes = (double)(c.set_floats * sizeof(float));
-                json_t *shape_json =
-                        json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "candidates", (json_int_t)s->candidates, "groups",
-                                  (json_int_t)c.n_groups, "batch", (json_int_t)s->batch, "heads", HEADS, "group", GROUP,
-                                  "sets", (json_int_t)c.n_sets);
-                printf("%-18s %10zu %8zu %6zu %5zu %9.1f %9.1f %9.1f %9.1f\n", s->name, s->candidates, c.n_groups,
-                       s->batch, c.n_sets, time.median, time.p10, time.p90, 1e-3 * bytes / time.median);
-                status = gpubench_row(b, "choose", s->name, shape_json, &time, bytes, 0);
-        }
-        free(c.scores);
-        free(c.parts);
-        free(c.lists);
+        DCI_TRY(prepare(&c));
+        DCI_TRY(check(&c));
+        DCI_TRY(gpubench_on_device(b, select, &c, c.n_sets, &time));
+        const double bytes = (double)(c.set_floats * sizeof(float));
+        json_t *shape_json = json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "candidates", (json_int_t)s->candidates,
+                                       "groups", (json_int_t)c.n_groups, "batch", (json_int_t)s->batch, "heads", HEADS,
+                                       "group", GROUP, "sets", (json_int_t)c.n_sets);
+        printf("%-18s %10zu %8zu %6zu %5zu %9.1f %9.1f %9.1f %9.1f\n", s->name, s->candidates, c.n_groups, s->batch,
+               c.n_sets, time.median, time.p10, time.p90, 1e-3 * bytes / time.median);
+        DCI_TRY(gpubench_row(b, "select", s->name, shape_json, &time, bytes, 0));
         gpubench_release(b, mark);
-        return status;
+        return DCI_OK;
 }
 
-dci_status gpubench_choose(gpubench *b)
+dci_status gpubench_select(gpubench *b)
 {
-        dci_status status = DCI_OK;
         printf("\nchoose: %d tokens of each of %d heads; us of one call\n%-18s %10s %8s %6s %5s %9s %9s %9s %9s\n",
                CHOSEN, HEADS, "scores", "candidates", "groups", "batch", "steps", "us", "p10", "p90", "GB/s");
-        for (size_t i = 0; i < sizeof shapes / sizeof *shapes && status == DCI_OK; i++) {
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
                 shape s = shapes[i];
                 if (b->options->tiny) {
                         s.candidates = s.candidates / 64 + 1000;
                         s.batch = s.batch < 2 ? s.batch : 2;
                 }
-                status = measure(b, &s);
+                DCI_TRY(measure(b, &s));
         }
-        return status;
+        return DCI_OK;
 }

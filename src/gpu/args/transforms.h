@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Frames of learned codes as a device has them: what a head's codes are in, one record for each row and head. A record is a dci_gpu_transform,
- * then floats:
+ * Transforms of learned codes on a device: one record for each row and head. A record is a dci_gpu_transform, then
+ * floats:
  *
- *      centre [dim], turn [dim][dim]
+ *      centre [dim], matrix [dim][dim]
  *
- * turn is the transform for queries, transposed: coordinate j of a query is the sum over i of turn[i][j] query[i]. Threads that have
- * coordinates read it side by side.
+ * matrix is the transform for queries, transposed: coordinate j of a query is the sum over i of matrix[i][j] query[i].
+ * Threads with neighbouring coordinates read neighbouring elements.
  *
- * A group is four coordinates, numbers 4g to 4g + 3 for group g. Its codes lie in the bytes of one word: `bits` bits from `shift` on of
- * each byte of line pair `line`; three bits may be split, the highest one `high_shift` up in line pair `high_line`. They stand for levels
- * of a table, or for themselves, times 2^(7 - bits) at 5 and 6 bits.
+ * A group is four coordinates, numbers 4g to 4g + 3 for group g. Its codes are in the bytes of one word: `bits` bits
+ * from `shift` on of each byte of line pair `line`; three bits may be split, the highest one `high_shift` up in line
+ * pair `high_line`. They stand for levels of a table, or for themselves, times 2^(7 - bits) at 5 and 6 bits.
  */
-#ifndef DCI_GPU_ARGS_FRAMES_H
-#define DCI_GPU_ARGS_FRAMES_H
+#ifndef DCI_GPU_ARGS_TRANSFORMS_H
+#define DCI_GPU_ARGS_TRANSFORMS_H
 
 #include <stdint.h>
 
@@ -34,9 +34,9 @@ typedef struct dci_gpu_transform_group {
 } dci_gpu_transform_group;
 
 typedef struct dci_gpu_transform {
-        int32_t turned;   /* 1: by `turn`; 0: by the rotation that all have */
-        int32_t n_groups; /* beyond them coordinates have no codes */
-        int32_t n_lines;  /* line pairs, of 128 bytes */
+        int32_t by_matrix; /* 1: by `matrix`; 0: by the random rotation */
+        int32_t n_groups;  /* coordinates beyond them have no codes */
+        int32_t n_lines;   /* line pairs, of 128 bytes */
         int32_t reserved;
         uint8_t levels[DCI_GPU_TRANSFORM_TABLE][16]; /* of codes of 1 to 4 bits */
         dci_gpu_transform_group groups[DCI_GPU_TRANSFORM_GROUPS];

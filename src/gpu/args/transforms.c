@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A coder's frame as a device has it. */
+/* Records of a coder's transform for kernels. */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>
 
-#include "gpu/args/frames_fill.h"
+#include "gpu/args/transforms_fill.h"
 
-_Static_assert(sizeof(dci_gpu_writer) % 128 == 0, "records, and rows behind them, are aligned");
+_Static_assert(sizeof(dci_gpu_writer) % 128 == 0, "records, and the floats that follow them, are aligned");
 
 #define PAIR_COORDS(bits) (32 / (size_t)(bits)) /* coordinates of a line */
 
@@ -16,7 +16,7 @@ static uint8_t twice_zero(int bits, bool by_table)
         return by_table ? 128 : (uint8_t)(((1 << bits) - 1) << dci_code_rise(bits));
 }
 
-/* Groups of a section of one width, from line `line` on; returns the line behind it. */
+/* Groups of a section of one width, from line `line` on; returns the line after it. */
 static size_t fill_section(const dci_code_layout *layout, int w, size_t line, dci_gpu_transform *out)
 {
         const int bits = dci_code_bits[w];
@@ -59,7 +59,7 @@ static void fill_groups(const dci_code_layout *layout, dci_gpu_transform *out)
         out->n_lines = (int32_t)(line + layout->n_lines);
 }
 
-static void fill_turn(const dci_coder *coder, float *out)
+static void fill_matrix(const dci_coder *coder, float *out)
 {
         const size_t dim = coder->dim;
         for (size_t i = 0; i < dim; i++)
@@ -73,16 +73,16 @@ void dci_gpu_transform_fill(const dci_coder *coder, void *record)
         dci_gpu_transform *out = record;
         float *floats = (float *)(void *)(out + 1);
         memset(record, 0, DCI_GPU_TRANSFORM_BYTES(coder->dim));
-        out->turned = coder->kind == DCI_CODER_LEARNED;
+        out->by_matrix = coder->kind == DCI_CODER_LEARNED;
         for (int bits = 1; bits <= DCI_GPU_TRANSFORM_TABLE; bits++)
                 memcpy(out->levels[bits - 1], layout->levels[5 - bits], sizeof out->levels[0]);
         fill_groups(&coder->layout, out);
         memcpy(floats, coder->centre, coder->dim * sizeof *floats);
-        if (out->turned)
-                fill_turn(coder, floats + coder->dim);
+        if (out->by_matrix)
+                fill_matrix(coder, floats + coder->dim);
 }
 
-/* --- for rows ------------------------------------------------------------------------------------------------------------ */
+/* --- for rows ----------------------------------------------------------------------------------------------------- */
 
 static void fill_levels(const dci_coder *coder, dci_gpu_writer *out)
 {
@@ -103,15 +103,15 @@ void dci_gpu_writer_fill(const dci_coder *coder, void *record)
         const size_t dim = coder->dim;
         dci_gpu_writer *out = record;
         float *centre = (float *)(void *)(out + 1), *worth = centre + dim, *to = worth + dim;
-        dci_gpu_transform lies = {.n_groups = 0};
+        dci_gpu_transform places = {.n_groups = 0};
         memset(record, 0, DCI_GPU_WRITER_BYTES(dim));
         out->learned = coder->kind == DCI_CODER_LEARNED;
         if (out->learned == 0)
                 return;
-        fill_groups(&coder->layout, &lies);
-        out->n_groups = lies.n_groups;
+        fill_groups(&coder->layout, &places);
+        out->n_groups = places.n_groups;
         out->n_coded = (int32_t)coder->n_coded;
-        memcpy(out->groups, lies.groups, sizeof out->groups);
+        memcpy(out->groups, places.groups, sizeof out->groups);
         fill_levels(coder, out);
         memcpy(centre, coder->centre, dim * sizeof *centre);
         memcpy(worth, coder->worth, dim * sizeof *worth);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Queries on their way into a head's frame (args/frames.h), four at a time, by all threads of a block. Threads have coordinates, and parts of
- * the sums: what they read of the transform lies side by side. Sums have one order, whatever the division of work.
+ * Queries on their way into a head's frame (args/transforms.h), four at a time, by all threads of a block. Threads have
+ * coordinates, and parts of the sums: what they read of the transform is contiguous. Sums have one order, whatever
+ * the division of work.
  */
-#ifndef DCI_GPU_CUDA_SCORE_SCORE_TURN_CUH
-#define DCI_GPU_CUDA_SCORE_SCORE_TURN_CUH
+#ifndef DCI_GPU_CUDA_SCORE_SCORE_TRANSFORM_CUH
+#define DCI_GPU_CUDA_SCORE_SCORE_TRANSFORM_CUH
 
-#include "gpu/args/frames.h"
+#include "gpu/args/transforms.h"
 #include "gpu/cuda/score/score.cuh"
 
 #define TURN_QUERIES 4
@@ -20,13 +21,13 @@ struct TurnShared {
 /* What a frame's record begins with, and where its floats are. */
 struct Frame {
         const dci_gpu_transform *head;
-        int turned, n_coded, n_lines, dim;
+        int by_matrix, n_coded, n_lines, dim;
 
         __device__ __forceinline__ void find(const dci_gpu_score_args &a, const ScoreJob &job)
         {
-                head = reinterpret_cast<const dci_gpu_transform *>(a.frames + ((uint64_t)job.row * a.n_heads + job.head) *
-                                                                                  DCI_GPU_TRANSFORM_BYTES(a.dim));
-                turned = __ldcg(&head->turned);
+                head = reinterpret_cast<const dci_gpu_transform *>(
+                        a.transforms + ((uint64_t)job.row * a.n_heads + job.head) * DCI_GPU_TRANSFORM_BYTES(a.dim));
+                by_matrix = __ldcg(&head->by_matrix);
                 n_coded = 4 * __ldcg(&head->n_groups);
                 n_lines = __ldcg(&head->n_lines);
                 dim = a.dim;
