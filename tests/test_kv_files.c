@@ -259,7 +259,7 @@ static const struct lie {
         {DCI_KV_TOPK, "heads", 8, 8, UINT64_MAX, DCI_ERR_FORMAT, "do not go"},
         {DCI_KV_SNAPKV, "heads", 52, 4, 100000, DCI_ERR_FORMAT, "'fixed' is too short"},
         {DCI_KV_SNAPKV, "heads", 52, 4, 0, DCI_ERR_FORMAT, "are too long"},
-        {DCI_KV_SNAPKV, "fixed", 0, 4, UINT32_MAX, DCI_ERR_FORMAT, "'fixed' names token -1 behind the sink"},
+        {DCI_KV_SNAPKV, "fixed", 0, 4, UINT32_MAX, DCI_ERR_FORMAT, "'fixed' names token -1 after the sink"},
         {DCI_KV_ICECACHE, "heads", 52, 4, 0, DCI_ERR_FORMAT, "a tree of 0 numbers"},
         {DCI_KV_ICECACHE, "heads", 52, 4, 100000, DCI_ERR_FORMAT, "'fixed' is too short"},
         {DCI_KV_ICECACHE, "fixed", 0, 4, 0x40400000, DCI_ERR_FORMAT, "tree"}, /* c^2 is 3 */

@@ -187,8 +187,8 @@ template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N
                         y[k] = __double2float_rn((double)y[k] * factor);
                 *back = __double2float_rn(power_of_two(exponent));
         }
-        const float anew = square_of(y);
-        return moved ? anew : square;
+        const float recomputed = square_of(y);
+        return moved ? recomputed : square;
 }
 
 /* A coordinate as a whole number. */
