@@ -2,8 +2,6 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/check_fixture.h"
 
-#include <string.h>
-
 enum { DIM = CHECK_DIM, ROWS = CHECK_ROWS };
 
 dci_index_config check_config(dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
@@ -74,20 +72,4 @@ dci_cell *check_cell_of(dci_index *index, size_t l)
         while (index->tree->levels[l].cells[i].n == 0)
                 i++;
         return &index->tree->levels[l].cells[i];
-}
-
-dci_index *check_damaged(const check_damage *damage)
-{
-        dci_context *context = test_context(1);
-        dci_index_config config = check_config(damage->kind, damage->metric, DCI_F32, damage->bits);
-        dci_index *index = check_make(context, &config);
-        check_passes(index);
-        damage->make(index);
-        if (damage->level == DCI_CHECK_FULL)
-                ck_assert_msg(dci_index_check(index, DCI_CHECK_STRUCTURE, NULL) == DCI_OK, "%s: %s", damage->name,
-                              dci_last_error());
-        const dci_status status = dci_index_check(index, damage->level, NULL);
-        ck_assert_msg(status == DCI_ERR_FORMAT && strstr(dci_last_error(), damage->says) != NULL, "%s: %s: %s",
-                      damage->name, dci_status_name(status), dci_last_error());
-        return index;
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "simd/cpu.h"
+
 #ifdef DCI_FUZZ
 void test_failed(const char *file, int line, const char *expression, const char *format, ...)
 {
@@ -198,10 +200,79 @@ size_t test_isas(dci_isa out[6])
         return n;
 }
 
+dci_context *test_context_of_level(int i)
+{
+        dci_isa isas[6];
+        test_isas(isas);
+        return test_context_isa(isas[i]);
+}
+
+const struct dci_kernels *test_kernels_of_level(int i)
+{
+        dci_isa isas[6];
+        test_isas(isas);
+        return dci_kernels_for(isas[i]);
+}
+
+void *test_room(size_t n, size_t size)
+{
+        void *room = malloc(n * size + 1);
+        ck_assert_ptr_nonnull(room);
+        return memset(room, 0xA5, n * size);
+}
+
+double test_dot(const float *a, const float *b, size_t dim)
+{
+        double sum = 0.0;
+        for (size_t j = 0; j < dim; j++)
+                sum += (double)a[j] * (double)b[j];
+        return sum;
+}
+
+#define COMPARISON(name, type, first, second)                                                                          \
+        int name(const void *a, const void *b)                                                                         \
+        {                                                                                                              \
+                const type x = *(const type *)(first), y = *(const type *)(second);                                    \
+                return (x > y) - (x < y);                                                                              \
+        }
+COMPARISON(test_int32s_ascend, int32_t, a, b)
+COMPARISON(test_int64s_ascend, int64_t, a, b)
+COMPARISON(test_floats_ascend, float, a, b)
+COMPARISON(test_doubles_descend, double, b, a)
+
+void test_serial(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
+{
+        (void)ctx;
+        for (size_t i = 0; i < n; i++)
+                fn(arg, i);
+}
+
+void test_join(pthread_t thread)
+{
+        void *complaint = NULL;
+        ck_assert_int_eq(pthread_join(thread, &complaint), 0);
+        ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
+}
+
 const char *test_trace_dir(void)
 {
         const char *dir = getenv("DCI_TEST_TRACE");
         return dir != NULL ? dir : DCI_SOURCE_DIR "/bench/data/smollm2-debref-layer06_head0";
+}
+
+TCase *test_case(Suite *suite, const char *name, double seconds)
+{
+        TCase *made = tcase_create(name);
+        tcase_set_timeout(made, seconds);
+        suite_add_tcase(suite, made);
+        return made;
+}
+
+TCase *test_case_with(Suite *suite, const char *name, double seconds, SFun setup, SFun teardown)
+{
+        TCase *made = test_case(suite, name, seconds);
+        tcase_add_checked_fixture(made, setup, teardown);
+        return made;
 }
 
 int test_main(Suite *suite)

@@ -243,11 +243,8 @@ int main(int argc, char **argv)
         if (argc > 2)
                 n_lives = strtoull(argv[2], NULL, 10);
         Suite *suite = suite_create("fuzz_gpu_kv");
-        TCase *tcase = tcase_create("lives");
-        tcase_set_timeout(tcase, n_lives > 40 ? 1e9 : 120);
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        TCase *tcase = test_case_with(suite, "lives", n_lives > 40 ? 1e9 : 120, scratch_open, scratch_close);
         tcase_add_test(tcase, lives_are_those_of_the_cpu);
         tcase_add_test(tcase, a_life_that_once_broke_a_tree);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

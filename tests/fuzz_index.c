@@ -43,9 +43,7 @@ int main(int argc, char **argv)
         signal(SIGINT, stop);
         signal(SIGTERM, stop);
         Suite *suite = suite_create("fuzz_index");
-        TCase *tcase = tcase_create("sequences");
-        tcase_set_timeout(tcase, n_sequences == 0 ? 1e9 : 300);
+        TCase *tcase = test_case(suite, "sequences", n_sequences == 0 ? 1e9 : 300);
         tcase_add_test(tcase, sequences_of_operations_agree_with_the_model);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -44,10 +44,7 @@ int main(int argc, char **argv)
         signal(SIGINT, stop);
         signal(SIGTERM, stop);
         Suite *suite = suite_create("fuzz_kv");
-        TCase *tcase = tcase_create("operations");
-        tcase_set_timeout(tcase, argc > 2 ? 1e9 : 300);
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        TCase *tcase = test_case_with(suite, "operations", argc > 2 ? 1e9 : 300, scratch_open, scratch_close);
         tcase_add_test(tcase, operations_agree_with_the_model);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

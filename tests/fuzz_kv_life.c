@@ -224,12 +224,6 @@ static void begin(life *l, fuzz_bytes *from, const char *what)
 
 /* --- checks ------------------------------------------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
 /* The blocks in use are those of the tables, and nobody's is free. */
 static void check_blocks(life *l)
 {
@@ -249,7 +243,7 @@ static void check_blocks(life *l)
                 if (kv_schedule_keeps(&info))
                         kv_schedule_check_counts(&l->sequences[i].schedule, &of, l->what);
         }
-        qsort(all, n, sizeof *all, ascending);
+        qsort(all, n, sizeof *all, test_int32s_ascend);
         for (size_t i = 0; i < n; i++) {
                 test_hold(all[i] >= 0 && (size_t)all[i] < info.n_blocks);
                 distinct += i == 0 || all[i] != all[i - 1];

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * What suites of device kernels share. Every buffer exists twice: as the device has it, and as an image in host memory on which a model
- * says what must come out. Both begin as NaN in every number format, with guards before and behind that nobody may write.
+ * says what must come out. Both begin as NaN in every number format, between guards that must stay as they are.
  *
  * Which device it is the environment says (gpu_open.h).
  */
@@ -42,6 +42,17 @@ typedef struct gpu_test {
 /* Opens the device, with n_bytes of room for each kind of memory. End checks that all came back. */
 void gpu_begin(gpu_test *t, size_t n_bytes);
 void gpu_end(gpu_test *t);
+/* Defines the device that the tests of a suite share, and its setup and teardown. */
+#define GPU_SUITE(n_bytes)                                                                                             \
+        static gpu_test gpu;                                                                                           \
+        static void setup(void)                                                                                        \
+        {                                                                                                              \
+                gpu_begin(&gpu, n_bytes);                                                                              \
+        }                                                                                                              \
+        static void teardown(void)                                                                                     \
+        {                                                                                                              \
+                gpu_end(&gpu);                                                                                         \
+        }
 bool gpu_is_host(const gpu_test *t);
 
 /* Forgets all buffers, for the next case. */
@@ -69,6 +80,16 @@ DCI_INLINE void *gpu_at(const gpu_buffer *b, bool image)
         return b == NULL ? NULL : image ? b->image : b->device;
 }
 
+/* The image of a buffer as numbers. */
+DCI_INLINE int32_t *gpu_ints(const gpu_buffer *b)
+{
+        return (int32_t *)(void *)b->image;
+}
+DCI_INLINE float *gpu_floats(const gpu_buffer *b)
+{
+        return (float *)(void *)b->image;
+}
+
 /* A pool of blocks of two layers, of which the second is used, and tables that name its blocks in no order. */
 typedef struct gpu_blocks {
         int32_t n_rows, n_heads, page_shift, blocks_of_row, n_pieces;
@@ -83,7 +104,7 @@ void gpu_blocks_make(gpu_test *t, gpu_blocks *blocks, int kind, int32_t n_rows, 
 dci_gpu_pool gpu_blocks_pool(const gpu_blocks *blocks, bool image);
 /* The table [n_rows][blocks_of_row], a permutation. */
 gpu_buffer *gpu_blocks_table(gpu_test *t, const gpu_blocks *blocks, uint64_t seed);
-/* Where a key lies in the images, worked out anew; its value. */
+/* The address of a key in the images, computed independently of the library; its value. */
 unsigned char *gpu_blocks_row(const gpu_blocks *blocks, const gpu_buffer *table, int32_t row, int32_t head,
                               int32_t position, bool value);
 

@@ -107,8 +107,9 @@ void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
 void twin_prompt(twin *t, size_t layer, const kv_turn *turn);
 /* Plans and attends on both, and compares. */
 void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns);
-/* Parts of that (gpu_kv_lists.c). Plans of the host are the same; lists of a device's plan, which must be the last one it made, are the CPU's but
- * for groups in the place of others that count the same: t->n_other says in how many lists, and they must be few. */
+/* Parts of that. Plans of the host are the same; lists of a device's plan, which must be the last one it made, are
+ * the CPU's but for groups in the place of others that count the same: t->n_other says in how many lists, and they
+ * must be few. */
 void twin_same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a, const dci_kv_plan *b);
 void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, const dci_kv_plan *wanted);
 /* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to everything. */

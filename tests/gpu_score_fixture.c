@@ -11,18 +11,6 @@
 #include "tests/gpu_score_learned.h"
 
 #define UNLIKE 32 /* tokens whose keys are near one another */
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
-
-static float *floats(const gpu_buffer *b)
-{
-        return (float *)(void *)b->image;
-}
-
 static const dci_coder *coder_of(const score_state *s, size_t row, size_t head)
 {
         return &s->coders[row * SCORE_HEADS + head];
@@ -38,10 +26,11 @@ static int32_t max_tokens_of(const score_case *c)
         return most;
 }
 
-/* The head's part of chunk number i of a row, worked out anew. */
+/* The head's part of chunk number i of a row, computed independently of the library. */
 static unsigned char *chunk_image(const score_state *s, size_t row, size_t i, size_t head)
 {
-        const size_t c = (size_t)ints(s->numbers)[row * s->chunks.stride + i], per = (size_t)1 << s->chunks.piece_shift;
+        const size_t c = (size_t)gpu_ints(s->numbers)[row * s->chunks.stride + i],
+                     per = (size_t)1 << s->chunks.piece_shift;
         return s->piece[c / per]->image + s->chunks.layer_at + c % per * s->chunks.chunk_bytes + head * s->head_bytes;
 }
 
@@ -63,7 +52,7 @@ static void take_chunks(score_state *s)
         }
         s->numbers = gpu_take(s->t, SCORE_ROWS * s->chunks.stride * sizeof(int32_t), GPU_DEVICE);
         /* In another order, or the same few again and again. */
-        int32_t *numbers = ints(s->numbers);
+        int32_t *numbers = gpu_ints(s->numbers);
         for (size_t r = 0, k = 0; r < SCORE_ROWS; r++)
                 for (size_t i = 0; i < s->chunks_each; i++, k++) {
                         int32_t *own = &numbers[r * s->chunks.stride + i];
@@ -84,7 +73,7 @@ static void take_coders(score_state *s)
         s->centres = gpu_take(s->t, SCORE_ROWS * (size_t)c->n_heads * dim * sizeof(float), GPU_DEVICE);
         for (size_t r = 0; r < SCORE_ROWS; r++)
                 for (size_t h = 0; h < (size_t)c->n_heads; h++) {
-                        float *centre = floats(s->centres) + (r * (size_t)c->n_heads + h) * dim;
+                        float *centre = gpu_floats(s->centres) + (r * (size_t)c->n_heads + h) * dim;
                         for (size_t j = 0; j < dim; j++)
                                 centre[j] = c->centred ? (float)test_quick_normal(&s->rng) : 0.0f;
                         void **memory = &s->memory[r * SCORE_HEADS + h];
@@ -258,7 +247,7 @@ static void fill_lanes(score_state *s)
         const size_t row_bytes = (size_t)s->c->dim * 2;
         for (int32_t i = 0; s->c->kept && i < SCORE_SEQUENCES; i++)
                 for (int32_t h = 0; h < s->c->n_heads; h++) {
-                        const int32_t row = ints(s->rows)[i], n = ints(s->n_tokens)[i];
+                        const int32_t row = gpu_ints(s->rows)[i], n = gpu_ints(s->n_tokens)[i];
                         unsigned char *lane = s->lane_keys->image + (size_t)(row * s->c->n_heads + h) * 88 * row_bytes;
                         memset(lane, 0xff, 88 * row_bytes);
                         for (int32_t p = 0; p < n; p++) {
@@ -284,12 +273,12 @@ void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
         for (size_t i = 0; i < SCORE_SEQUENCES; i++) {
                 const int32_t n = c->n_tokens[i] < most ? c->n_tokens[i] : most;
                 const int32_t behind = n - c->sizes.sink - c->missing;
-                ints(s->rows)[i] = rows[i];
-                ints(s->n_tokens)[i] = n;
-                ints(s->n_grouped)[i] = behind > 0 ? behind : 0;
+                gpu_ints(s->rows)[i] = rows[i];
+                gpu_ints(s->n_tokens)[i] = n;
+                gpu_ints(s->n_grouped)[i] = behind > 0 ? behind : 0;
         }
         for (size_t i = 0; i < (size_t)SCORE_ROWS * (size_t)c->n_heads; i++)
-                ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
+                gpu_ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
         fill_lanes(s);
         memset(s->scores->image, 0xff, s->scores->n_bytes);
         memset(s->parts->image, 0xff, s->parts->n_bytes);
@@ -521,20 +510,20 @@ size_t score_compare(score_state *s, const char *what)
                         const size_t per = s->max_groups * (size_t)c->group,
                                      per_parts = (size_t)(c->n_parts + 1) * (size_t)c->group * 2;
                         list l = {.s = s,
-                                  .row = (size_t)ints(s->rows)[i],
+                                  .row = (size_t)gpu_ints(s->rows)[i],
                                   .head = h,
                                   .number = i * (size_t)c->n_heads + h,
-                                  .n_tokens = (size_t)ints(s->n_tokens)[i],
+                                  .n_tokens = (size_t)gpu_ints(s->n_tokens)[i],
                                   .name = name};
                         l.got = (const float *)(const void *)s->scores->back + l.number * per;
                         const float *parts = (const float *)(const void *)s->parts->back + l.number * per_parts;
-                        if (!chooses(c, l.n_tokens, (size_t)ints(s->n_grouped)[i], &l.n_candidates)) {
+                        if (!chooses(c, l.n_tokens, (size_t)gpu_ints(s->n_grouped)[i], &l.n_candidates)) {
                                 check_untouched(&l, l.got, per);
                                 check_untouched(&l, parts, per_parts);
                                 continue;
                         }
                         n_sparse++;
-                        l.n_groups = c->listed ? (size_t)ints(s->n_clusters)[l.row * (size_t)c->n_heads + h]
+                        l.n_groups = c->listed ? (size_t)gpu_ints(s->n_clusters)[l.row * (size_t)c->n_heads + h]
                                                : (l.n_candidates + ((size_t)1 << c->shift) - 1) >> c->shift;
                         check_list(&l, parts);
                 }

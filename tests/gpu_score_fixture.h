@@ -50,7 +50,8 @@ typedef struct score_state {
 void score_make(score_state *s, gpu_test *t, const score_case *c, uint64_t seed);
 void score_unmake(score_state *s);
 void score_fill_queries(score_state *s);
-/* Lengths of a call, cut to `most`, and the sequences' rows; buffers of results are poisoned anew, and all goes to the device. */
+/* Lengths of a call, cut to `most`, and the sequences' rows; buffers of results are poisoned again, and all goes to
+ * the device. */
 void score_set_lengths(score_state *s, const int32_t *rows, int32_t most);
 dci_gpu_score_args score_arguments(const score_state *s);
 /* What came out against what must; returns how many lists there are. */

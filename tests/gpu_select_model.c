@@ -40,12 +40,6 @@ static int by_relevance(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
 /* The group's members that are candidates; out may be NULL. */
 static int32_t members_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view, int32_t g,
                           int32_t *out, int32_t most)
@@ -150,7 +144,7 @@ void choose_look_at_list(choose_state *s, int32_t i, int32_t h, const char *what
         ck_assert_msg(filled == view.room || n_more == 0, "%s: list %d has %d tokens of %d", what, list, filled,
                       view.room);
         ck_assert_msg(count == filled, "%s: list %d has %d positions, its groups have %d", what, list, count, filled);
-        qsort(s->members, (size_t)filled, sizeof *s->members, by_number);
+        qsort(s->members, (size_t)filled, sizeof *s->members, test_int32s_ascend);
         for (int32_t c = 0; c < count; c++)
                 ck_assert_msg(positions[c] == s->sizes.sink + s->members[c], "%s: list %d, entry %d is %d, not %d",
                               what, list, c, positions[c], s->sizes.sink + s->members[c]);

@@ -44,34 +44,25 @@ float *kmeans_blobs(size_t n, size_t dim, size_t n_centres, float apart, uint64_
         return rows;
 }
 
-/* Bytes that no result has: what is not written shows. */
-static void *array_of(size_t n, size_t size)
-{
-        void *array = malloc(n * size + 1);
-        ck_assert_ptr_nonnull(array);
-        memset(array, 0xA5, n * size);
-        return array;
-}
-
 kmeans_out kmeans_room(const dci_kmeans_config *config, const dci_kmeans_input *input)
 {
         const size_t p = input->n_problems, n = input->n, k = config->n_clusters, dim = config->dim;
         kmeans_out out = {.n_problems = p, .n = n, .k = k, .dim = dim};
         out.rounds_room = config->segment_rows > 0 ? config->n_iter_global : config->n_iter;
         ck_ok(dci_kmeans_result_init(&out.result, sizeof out.result));
-        out.result.labels = array_of(p * n, sizeof(int32_t));
-        out.result.ids = array_of(p * n, sizeof(int32_t));
-        out.result.sizes = array_of(p * k, sizeof(int32_t));
-        out.result.offsets = array_of(p * (k + 1), sizeof(int32_t));
-        out.result.centroids = array_of(p * k * dim, sizeof(float));
-        out.result.means = array_of(p * k * dim, sizeof(float));
-        out.result.row_means = array_of(p * dim, sizeof(float));
+        out.result.labels = test_room(p * n, sizeof(int32_t));
+        out.result.ids = test_room(p * n, sizeof(int32_t));
+        out.result.sizes = test_room(p * k, sizeof(int32_t));
+        out.result.offsets = test_room(p * (k + 1), sizeof(int32_t));
+        out.result.centroids = test_room(p * k * dim, sizeof(float));
+        out.result.means = test_room(p * k * dim, sizeof(float));
+        out.result.row_means = test_room(p * dim, sizeof(float));
         if (input->values != NULL) {
                 out.value_dim = input->value_dim;
-                out.result.value_sums = array_of(p * k * input->value_dim, sizeof(float));
+                out.result.value_sums = test_room(p * k * input->value_dim, sizeof(float));
         }
-        out.rounds = array_of(p * out.rounds_room, sizeof *out.rounds);
-        out.result.reports = array_of(p, sizeof *out.result.reports);
+        out.rounds = test_room(p * out.rounds_room, sizeof *out.rounds);
+        out.result.reports = test_room(p, sizeof *out.result.reports);
         for (size_t i = 0; i < p; i++) {
                 ck_ok(dci_kmeans_report_init(&out.result.reports[i], sizeof *out.result.reports));
                 out.result.reports[i].rounds = out.rounds + i * out.rounds_room;
@@ -213,12 +204,12 @@ static model model_of(const dci_kmeans_config *config, const dci_kmeans_input *i
 {
         const size_t n = out->n, k = out->k, dim = out->dim;
         model m = {.config = config, .input = input, .out = out, .problem = problem, .what = what};
-        m.rows = array_of(n * dim, sizeof(double));
-        m.points = array_of(n * dim, sizeof(double));
-        m.lengths = array_of(n, sizeof(double));
-        m.centroids = array_of(k * dim, sizeof(double));
-        m.centroid_lengths = array_of(k, sizeof(double));
-        m.labels = array_of(n, sizeof(int32_t));
+        m.rows = test_room(n * dim, sizeof(double));
+        m.points = test_room(n * dim, sizeof(double));
+        m.lengths = test_room(n, sizeof(double));
+        m.centroids = test_room(k * dim, sizeof(double));
+        m.centroid_lengths = test_room(k, sizeof(double));
+        m.labels = test_room(n, sizeof(int32_t));
         m.sizes = calloc(k, sizeof(int32_t));
         read_points(&m);
         for (size_t c = 0; c < k; c++) {
@@ -390,7 +381,7 @@ static void obey_value_sums(const model *m)
         const size_t dim = input->value_dim, ld = input->value_ld > 0 ? input->value_ld : dim;
         const size_t problem_ld = input->value_problem_ld > 0 ? input->value_problem_ld : input->n * ld;
         const float *got = m->out->result.value_sums + m->problem * m->out->k * dim;
-        double *values = array_of(m->out->n * dim, sizeof *values), *sums, *bounds;
+        double *values = test_room(m->out->n * dim, sizeof *values), *sums, *bounds;
         for (size_t i = 0; i < m->out->n; i++)
                 read_row(input->value_dtype, input->values, m->problem * problem_ld + i * ld, dim, values + i * dim);
         sums_by_label(m, values, dim, &sums, &bounds);
@@ -475,4 +466,12 @@ void kmeans_obey(const dci_kmeans_config *config, const dci_kmeans_input *input,
                         obey_value_sums(&m);
                 model_free(&m);
         }
+}
+
+kmeans_out kmeans_lawful(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,
+                         const char *what)
+{
+        kmeans_out out = kmeans_run(context, config, input);
+        kmeans_obey(config, input, &out, what);
+        return out;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What the suites of k-means share: calls with every output, and the laws of the header as naive loops in double. */
+/* What the suites of k-means share: calls with every output, and the laws of the public header as naive loops in
+ * double. */
 #ifndef DCI_TESTS_KMEANS_FIXTURE_H
 #define DCI_TESTS_KMEANS_FIXTURE_H
 
 #include "dci/kmeans.h"
 #include "tests/pdci_fixture.h"
 
-/* Metrics, and under COSINE both forms of centroids. */
+/* The metrics; COSINE with both forms of centroids. */
 enum { KMEANS_FORMS = 4 };
 static const struct {
         dci_metric metric;
@@ -20,11 +21,11 @@ static const struct {
 
 static const int32_t kmeans_inits[] = {DCI_KMEANS_INIT_RANDOM, DCI_KMEANS_INIT_PLUSPLUS, DCI_KMEANS_INIT_EVEN};
 
-/* Defaults but for these; form: of kmeans_forms. */
+/* A configuration with defaults except for these; form is an index into kmeans_forms. */
 dci_kmeans_config kmeans_config(size_t form, dci_dtype dtype, size_t dim, size_t k);
 dci_kmeans_input kmeans_input(size_t n, const void *rows);
 
-/* n numbers in a format; free with free(). */
+/* Converts n numbers to a format. Free with free(). */
 void *kmeans_narrow(dci_dtype dtype, size_t n, const float *numbers);
 
 /* n rows around `n_centres` centres: normal numbers, `apart` times as far apart as wide. Row i belongs to i % n_centres. */
@@ -40,15 +41,19 @@ typedef struct kmeans_out {
 kmeans_out kmeans_room(const dci_kmeans_config *config, const dci_kmeans_input *input);
 void kmeans_out_free(kmeans_out *out);
 
-/* Clusters; the library's own check must be content with the result. */
+/* Clusters the rows; fails unless the result passes dci_kmeans_check. */
 kmeans_out kmeans_run(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input);
 
-/* Fails unless n problems of both, from these on, have the same bits in every output but the seconds. */
+/* Fails unless n problems of both, starting with these, agree bit by bit in every output except the seconds. */
 void kmeans_same(const kmeans_out *a, size_t first_a, const kmeans_out *b, size_t first_b, size_t n, const char *what);
 
 /* Fails unless the result obeys the header. */
 void kmeans_obey(const dci_kmeans_config *config, const dci_kmeans_input *input, const kmeans_out *out,
                  const char *what);
+
+/* kmeans_run and kmeans_obey. */
+kmeans_out kmeans_lawful(dci_context *context, const dci_kmeans_config *config, const dci_kmeans_input *input,
+                         const char *what);
 
 /* What the objective of a problem may differ by from a naive sum, as a share of this: n, or the sum of squared lengths, or
  * of products of lengths. */

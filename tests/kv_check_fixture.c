@@ -2,8 +2,6 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_check_fixture.h"
 
-#include <string.h>
-
 void kv_check_passes(dci_kv *kv, const char *what)
 {
         ck_assert_msg(dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL) == DCI_OK, "%s: %s", what, dci_last_error());
@@ -27,23 +25,5 @@ dci_kv *kv_check_make(dci_context *context, const dci_kv_config *config, kv_data
         *out_sequence = kv_begin(kv, out_data, 300);
         kv_decode_all(kv, *out_sequence, out_data, 300, KV_CHECK_TOKENS - 300);
         ck_ok(dci_kv_fork(kv, *out_sequence, 330, &fork));
-        return kv;
-}
-
-dci_kv *kv_check_damaged(const kv_check_damage *damage)
-{
-        kv_data data;
-        int64_t sequence;
-        const dci_kv_config config = kv_check_config(damage->preset);
-        dci_kv *kv = kv_check_make(test_context(1), &config, &data, &sequence);
-        kv_data_free(&data);
-        kv_check_passes(kv, damage->name);
-        damage->make(kv);
-        if (damage->level == DCI_CHECK_FULL)
-                ck_assert_msg(dci_kv_check(kv, DCI_CHECK_STRUCTURE, NULL) == DCI_OK, "%s: %s", damage->name,
-                              dci_last_error());
-        const dci_status status = dci_kv_check(kv, damage->level, NULL);
-        ck_assert_msg(status == DCI_ERR_FORMAT && strstr(dci_last_error(), damage->says) != NULL, "%s: %s: %s",
-                      damage->name, dci_status_name(status), dci_last_error());
         return kv;
 }

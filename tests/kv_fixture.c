@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/lookup.h"
 #include "simd/kernels.h"
 
 dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size_t group, size_t dim)
@@ -71,14 +72,6 @@ dci_kv_sequence_info kv_sequence_info(dci_kv *kv, int64_t sequence)
 
 /* --- rows --------------------------------------------------------------------------------------------------------------- */
 
-static void *room(size_t n, size_t size)
-{
-        void *out = malloc(n * size + 1);
-        ck_assert_ptr_nonnull(out);
-        memset(out, 0xA5, n * size);
-        return out;
-}
-
 static kv_data empty_data(const dci_kv_config *config, size_t n)
 {
         kv_data d = {.n = n,
@@ -90,16 +83,16 @@ static kv_data empty_data(const dci_kv_config *config, size_t n)
                      .dtype = config->dtype,
                      .query_dtype = config->query_dtype};
         const size_t rows = n * d.n_layers * d.n_kv_heads;
-        d.keys = room(rows * d.dim_k, sizeof(float));
-        d.values = room(rows * d.dim_v, sizeof(float));
-        d.queries = room(rows * d.group * d.dim_k, sizeof(float));
+        d.keys = test_room(rows * d.dim_k, sizeof(float));
+        d.values = test_room(rows * d.dim_v, sizeof(float));
+        d.queries = test_room(rows * d.group * d.dim_k, sizeof(float));
         return d;
 }
 
 /* Floats to a format, and back what it holds of them. */
 static void *narrow(dci_dtype dtype, size_t n, float *numbers)
 {
-        void *out = room(n, dci_dtype_size(dtype));
+        void *out = test_room(n, dci_dtype_size(dtype));
         dci_kernels_scalar.narrow[dtype - 1](numbers, n, out);
         dci_kernels_scalar.to_f32[dtype - 1](out, n, numbers);
         return out;
@@ -199,6 +192,12 @@ void kv_data_free(kv_data *data)
         memset(data, 0, sizeof *data);
 }
 
+void kv_end(dci_kv *kv, kv_data *data)
+{
+        dci_kv_destroy(kv);
+        kv_data_free(data);
+}
+
 const float *kv_key(const kv_data *data, size_t layer, size_t token, size_t head)
 {
         return data->keys + ((layer * data->n + token) * data->n_kv_heads + head) * data->dim_k;
@@ -223,7 +222,23 @@ int64_t kv_open(dci_kv *kv)
         return sequence;
 }
 
-static void names_of(size_t n_turns, const kv_turn *turns, int64_t *sequences, size_t *n_tokens)
+int64_t kv_fork_at(dci_kv *kv, int64_t sequence, size_t n)
+{
+        int64_t out = -1;
+        ck_ok(dci_kv_fork(kv, sequence, n, &out));
+        ck_assert_int_ne(out, sequence);
+        ck_assert_uint_eq(kv_sequence_info(kv, out).n_tokens, n);
+        return out;
+}
+
+const dci_kv_layer *kv_layer_of(dci_kv *kv, int64_t sequence, size_t layer)
+{
+        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
+        ck_assert_ptr_nonnull(found);
+        return &found->layers[layer];
+}
+
+void kv_names_of(size_t n_turns, const kv_turn *turns, int64_t *sequences, size_t *n_tokens)
 {
         ck_assert_uint_le(n_turns, KV_MOST_TURNS);
         for (size_t i = 0; i < n_turns; i++) {
@@ -236,7 +251,7 @@ void kv_reserve(dci_kv *kv, size_t n_turns, const kv_turn *turns)
 {
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS];
-        names_of(n_turns, turns, sequences, n_tokens);
+        kv_names_of(n_turns, turns, sequences, n_tokens);
         ck_ok(dci_kv_reserve(kv, n_turns, sequences, n_tokens));
 }
 
@@ -244,7 +259,7 @@ void kv_step_end(dci_kv *kv, size_t n_turns, const kv_turn *turns)
 {
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS];
-        names_of(n_turns, turns, sequences, n_tokens);
+        kv_names_of(n_turns, turns, sequences, n_tokens);
         ck_ok(dci_kv_step_end(kv, n_turns, sequences));
 }
 
@@ -252,13 +267,13 @@ void kv_append(dci_kv *kv, size_t layer, size_t n_turns, const kv_turn *turns)
 {
         int64_t sequences[KV_MOST_TURNS];
         size_t n_tokens[KV_MOST_TURNS], n = 0, at = 0;
-        names_of(n_turns, turns, sequences, n_tokens);
+        kv_names_of(n_turns, turns, sequences, n_tokens);
         for (size_t i = 0; i < n_turns; i++)
                 n += turns[i].n;
         const kv_data *d = turns[0].data;
         const size_t key_bytes = d->n_kv_heads * d->dim_k * dci_dtype_size(d->dtype),
                      value_bytes = d->n_kv_heads * d->dim_v * dci_dtype_size(d->dtype);
-        char *keys = room(n, key_bytes), *values = room(n, value_bytes);
+        char *keys = test_room(n, key_bytes), *values = test_room(n, value_bytes);
         for (size_t i = 0; i < n_turns; at += turns[i++].n) {
                 const kv_data *own = turns[i].data;
                 const size_t first = layer * own->n + turns[i].from;
@@ -331,9 +346,9 @@ kv_seen kv_seen_room(dci_kv *kv, size_t n_turns, const kv_turn *turns)
                         .page_tokens = kv_info(kv).page_tokens};
         for (size_t i = 0; i < n_turns; i++)
                 seen.sequences[i] = turns[i].sequence;
-        seen.plans = room(d->n_layers, sizeof *seen.plans);
-        seen.out = room(d->n_layers * n_turns * d->n_kv_heads * d->group * d->dim_v, sizeof *seen.out);
-        seen.lse = room(d->n_layers * n_turns * d->n_kv_heads * d->group, sizeof *seen.lse);
+        seen.plans = test_room(d->n_layers, sizeof *seen.plans);
+        seen.out = test_room(d->n_layers * n_turns * d->n_kv_heads * d->group * d->dim_v, sizeof *seen.out);
+        seen.lse = test_room(d->n_layers * n_turns * d->n_kv_heads * d->group, sizeof *seen.lse);
         for (size_t layer = 0; layer < d->n_layers; layer++)
                 seen.plans[layer] = kv_plan(kv, n_turns);
         return seen;
@@ -354,7 +369,7 @@ void *kv_queries(size_t layer, size_t n_turns, const kv_turn *turns)
         test_hold(n_turns > 0);
         const kv_data *d = turns[0].data;
         const size_t bytes = d->n_kv_heads * d->group * d->dim_k * dci_dtype_size(d->query_dtype);
-        char *out = room(n_turns, bytes);
+        char *out = test_room(n_turns, bytes);
         for (size_t i = 0; i < n_turns; i++) {
                 const size_t token = turns[i].n == 0 ? turns[i].from : turns[i].from + turns[i].n - 1;
                 memcpy(out + i * bytes,
@@ -529,7 +544,7 @@ void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, 
         const bool listed = group >= DCI_KV_GROUP_CLUSTER; /* clusters, segments, stored orders */
         for (size_t i = 0; i < seen->n_sequences; i++) {
                 const dci_kv_sequence_info info = kv_sequence_info(seen->kv, seen->sequences[i]);
-                int32_t *blocks = room(info.n_blocks, sizeof *blocks);
+                int32_t *blocks = test_room(info.n_blocks, sizeof *blocks);
                 ck_ok(dci_kv_table(seen->kv, seen->sequences[i], 0, info.n_blocks, blocks));
                 for (size_t layer = 0; layer < seen->n_layers; layer++) {
                         const dci_kv_plan *plan = &seen->plans[layer];

@@ -8,7 +8,7 @@
 #include "dci/kv.h"
 #include "tests/pdci_fixture.h"
 
-/* The presets, and behind them one more kind: sketch+lowbit by codes that are learned. */
+/* The presets, and one more kind after them: sketch+lowbit with learned codes. */
 enum { KV_LEARNED = 100 };
 static const int32_t kv_presets[] = {DCI_KV_FULL,      DCI_KV_TOPK,          DCI_KV_STREAMING,     DCI_KV_SNAPKV,
                                      DCI_KV_PAGEMEAN,  DCI_KV_QUEST,         DCI_KV_ARKVALE,       DCI_KV_LOWBIT,
@@ -44,6 +44,8 @@ kv_data kv_trace(const dci_kv_config *config, size_t n);
 /* After keys, values or queries were changed: what is stored of them, and they as their formats hold them. */
 void kv_data_store(kv_data *data);
 void kv_data_free(kv_data *data);
+/* Destroys a cache, and frees the data. */
+void kv_end(dci_kv *kv, kv_data *data);
 
 /* Rows of one token and layer: all heads, and one. */
 const float *kv_key(const kv_data *data, size_t layer, size_t token, size_t head);
@@ -59,7 +61,11 @@ typedef struct kv_turn {
         size_t from, n;
 } kv_turn;
 
+void kv_names_of(size_t n_turns, const kv_turn *turns, int64_t *sequences, size_t *n_tokens);
 int64_t kv_open(dci_kv *kv);
+/* A fork with the first n tokens of a sequence. */
+int64_t kv_fork_at(dci_kv *kv, int64_t sequence, size_t n);
+const struct dci_kv_layer *kv_layer_of(dci_kv *kv, int64_t sequence, size_t layer);
 void kv_reserve(dci_kv *kv, size_t n_turns, const kv_turn *turns);
 /* Rows of all turns in one call. */
 void kv_append(dci_kv *kv, size_t layer, size_t n_turns, const kv_turn *turns);

@@ -2,18 +2,9 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_tree_check.h"
 
-#include "kv/lookup.h"
-
-const dci_kv_layer *kv_tree_layer(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        ck_assert_ptr_nonnull(found);
-        return &found->layers[layer];
-}
-
 dci_kv_tree *kv_tree_of(dci_kv *kv, int64_t sequence, size_t layer, size_t head)
 {
-        return kv_tree_layer(kv, sequence, layer)->heads[head].tree;
+        return kv_layer_of(kv, sequence, layer)->heads[head].tree;
 }
 
 void kv_tree_check(dci_kv *kv, int64_t sequence, const char *what)
@@ -21,7 +12,7 @@ void kv_tree_check(dci_kv *kv, int64_t sequence, const char *what)
         ck_assert_msg(dci_kv_check(kv, DCI_CHECK_FULL, NULL) == DCI_OK, "%s: %s", what, dci_last_error());
         for (size_t l = 0; l < kv->config.n_layers; l++)
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++)
-                        ck_assert((kv_tree_layer(kv, sequence, l)->n_grouped > 0) ==
+                        ck_assert((kv_layer_of(kv, sequence, l)->n_grouped > 0) ==
                                   (kv_tree_of(kv, sequence, l, h) != NULL && kv_tree_of(kv, sequence, l, h)->n > 0));
 }
 

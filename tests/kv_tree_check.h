@@ -7,7 +7,6 @@
 #include "kv/tree/tree.h"
 #include "tests/kv_fixture.h"
 
-const dci_kv_layer *kv_tree_layer(dci_kv *kv, int64_t sequence, size_t layer);
 /* NULL: there are no candidates. */
 dci_kv_tree *kv_tree_of(dci_kv *kv, int64_t sequence, size_t layer, size_t head);
 

@@ -39,6 +39,4 @@ void matrix_same(const matrix *a, const matrix *b);
 /* Nothing was written between the rows. */
 void matrix_gaps_are_empty(const matrix *m);
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 #endif

@@ -62,18 +62,12 @@ double mdci_recall(const dci_index *index, size_t n_queries, const float *querie
         return recall;
 }
 
-static int by_id(const void *a, const void *b)
-{
-        const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-        return (x > y) - (x < y);
-}
-
 static int64_t *sorted_ids(const dci_level *level)
 {
         int64_t *ids = malloc((level->n + 1) * sizeof *ids);
         ck_assert_ptr_nonnull(ids);
         memcpy(ids, level->ids, level->n * sizeof *ids);
-        qsort(ids, level->n, sizeof *ids, by_id);
+        qsort(ids, level->n, sizeof *ids, test_int64s_ascend);
         return ids;
 }
 

@@ -39,7 +39,7 @@ typedef struct mdci_copy {
         size_t page_rows, n_pages;
         int64_t *ids; /* page_rows of each page, the rest -1 */
 } mdci_copy;
-/* Returns how many pages were read anew. */
+/* Returns how many pages were read again. */
 size_t mdci_copy_follow(mdci_copy *copy, const dci_index *index);
 /* Fails unless the copy holds what the index's pages hold, and nothing else. */
 void mdci_copy_check(const mdci_copy *copy, const dci_index *index);

@@ -157,12 +157,6 @@ float pdci_any_radius(dci_metric metric)
         return metric == DCI_METRIC_L2 ? INFINITY : -INFINITY;
 }
 
-static int by_id(const void *a, const void *b)
-{
-        const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-        return (x > y) - (x < y);
-}
-
 size_t pdci_candidates(const dci_index *index, const float *query, const dci_search_params *params, size_t capacity,
                        int64_t *out_ids)
 {
@@ -173,7 +167,7 @@ size_t pdci_candidates(const dci_index *index, const float *query, const dci_sea
         const size_t n = result.offsets[1];
         ck_assert_uint_le(n, capacity);
         memcpy(out_ids, result.ids, n * sizeof *out_ids);
-        qsort(out_ids, n, sizeof *out_ids, by_id);
+        qsort(out_ids, n, sizeof *out_ids, test_int64s_ascend);
         dci_range_result_free(&result);
         return n;
 }

@@ -6,8 +6,6 @@
 
 #include "tests/index_fixture.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 static const dci_metric all_metrics[] = {DCI_METRIC_L2, DCI_METRIC_IP, DCI_METRIC_COSINE};
 static const dci_dtype all_dtypes[] = {DCI_F32, DCI_F16, DCI_BF16};
 

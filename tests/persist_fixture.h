@@ -7,8 +7,6 @@
 #include "tests/index_fixture.h"
 #include "tests/persist_seal.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 /* One of the indexes that the laws are about. */
 typedef struct persist_case {
         dci_index_kind kind;

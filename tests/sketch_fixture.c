@@ -90,26 +90,18 @@ double sketch_dot(const float *a, const float *b, size_t dim)
         return sum;
 }
 
-static void *room(size_t n, size_t size)
-{
-        void *out = malloc(n * size + 1);
-        ck_assert_ptr_nonnull(out);
-        memset(out, 0xA5, n * size);
-        return out;
-}
-
 sketch_seen sketch_look(const dci_sketch *sketch, size_t dim, size_t n_queries, const void *queries, size_t k)
 {
         const size_t n = dci_sketch_count(sketch);
         sketch_seen seen = {.n = n, .n_queries = n_queries, .dim = dim, .k = k};
-        int64_t *all = room(n, sizeof *all);
+        int64_t *all = test_room(n, sizeof *all);
         for (size_t i = 0; i < n; i++)
                 all[i] = (int64_t)i;
-        seen.scores = room(n * n_queries, sizeof(float));
-        seen.bounds = room(n * n_queries, sizeof(float));
-        seen.decoded = room(n * dim, sizeof(float));
-        seen.best = room(n_queries * k, sizeof(int64_t));
-        seen.best_scores = room(n_queries * k, sizeof(float));
+        seen.scores = test_room(n * n_queries, sizeof(float));
+        seen.bounds = test_room(n * n_queries, sizeof(float));
+        seen.decoded = test_room(n * dim, sizeof(float));
+        seen.best = test_room(n_queries * k, sizeof(int64_t));
+        seen.best_scores = test_room(n_queries * k, sizeof(float));
         ck_ok(dci_sketch_score(sketch, n_queries, queries, dim, 0, n, seen.scores, n));
         ck_ok(dci_sketch_bound(sketch, n_queries, queries, dim, 0, n, 1.0, seen.bounds, n));
         ck_ok(dci_sketch_decode(sketch, n, all, seen.decoded, dim));

@@ -19,16 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || __has_feature(address_sanitizer) ||               \
-        __has_feature(thread_sanitizer)
-#define UNDER_SANITIZER true
-#else
-#define UNDER_SANITIZER false
-#endif
-
 #define SLACK_BYTES ((size_t)256 << 10) /* of malloc's arenas, which belong to threads that come and go */
 #define SLACK_RESIDENT ((size_t)24 << 20)
 

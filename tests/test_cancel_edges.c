@@ -168,12 +168,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("cancel edges");
-        TCase *tcase = tcase_create("cancel");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "cancel", 60, setup, teardown);
         tcase_add_loop_test(tcase, an_add_stopped_at_any_report_has_not_been, 0, 2 * COUNT(kinds));
         tcase_add_loop_test(tcase, a_search_stopped_at_any_report_leaves_the_next_one_right, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, a_k_means_stopped_at_any_report_leaves_the_next_one_right, 0, 4);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -14,14 +14,6 @@ static const size_t dims[] = {1, 2, 3, 5, 8, 31, 33, 64, 80, 96, 100, 128, 256, 
 static const int32_t widths[] = {1, 2, 3, 4, 8};
 enum { MAX_DIM = 784, N_WIDTHS = 5 };
 
-static double dot(const float *a, const float *b, size_t dim)
-{
-        double sum = 0.0;
-        for (size_t j = 0; j < dim; j++)
-                sum += (double)a[j] * (double)b[j];
-        return sum;
-}
-
 /* Loops over dimensions. Inner products stay, and the way back leads back; other seeds turn elsewhere. */
 START_TEST(rotations_are_orthogonal)
 {
@@ -38,10 +30,10 @@ START_TEST(rotations_are_orthogonal)
         }
         for (size_t a = 0; a < 2; a++)
                 for (size_t b = 0; b < 2; b++) {
-                        const double before = dot(rows + a * dim, rows + b * dim, dim);
-                        const double scale = sqrt(dot(rows + a * dim, rows + a * dim, dim) *
-                                                  dot(rows + b * dim, rows + b * dim, dim));
-                        ck_assert_double_le(fabs(dot(turned[a], turned[b], dim) - before), 1e-5 * scale);
+                        const double before = test_dot(rows + a * dim, rows + b * dim, dim);
+                        const double scale = sqrt(test_dot(rows + a * dim, rows + a * dim, dim) *
+                                                  test_dot(rows + b * dim, rows + b * dim, dim));
+                        ck_assert_double_le(fabs(test_dot(turned[a], turned[b], dim) - before), 1e-5 * scale);
                 }
         memcpy(other, turned[0], dim * sizeof *other);
         dci_rotate_back(&rotation, other, spare);
@@ -188,10 +180,10 @@ static void check_row(coding *c, const float *row, const float *query)
         if (c->coder.kind != DCI_CODER_LEARNED)
                 ck_assert_double_le(fabs(sqrt(distance2) - (double)coded.residual), 2e-3 * sqrt(length2));
         dci_coder_query(&c->coder, query, c->scratch, c->bytes, &q);
-        const double slack = 1e-4 * sqrt(dot(query, query, dim)) * (sqrt(length2) + 1.0);
+        const double slack = 1e-4 * sqrt(test_dot(query, query, dim)) * (sqrt(length2) + 1.0);
         const double rounding = (double)q.rounding * (double)coded.reach;
-        const double estimate = (double)estimate_of(c, &q, coded.scale), error = estimate - dot(row, query, dim);
-        ck_assert_double_le(fabs(estimate - dot(back, query, dim)), rounding + slack);
+        const double estimate = (double)estimate_of(c, &q, coded.scale), error = estimate - test_dot(row, query, dim);
+        ck_assert_double_le(fabs(estimate - test_dot(back, query, dim)), rounding + slack);
         ck_assert_double_le(fabs(error), (double)q.length * (double)coded.residual + rounding + slack);
 }
 
@@ -269,7 +261,7 @@ static double error_share(coding *c, const float *rows, size_t n, const float *q
                 for (size_t r = 0; r < n; r++) {
                         dci_coded_row coded;
                         encode(c, rows + r * dim, &coded);
-                        const double truth = dot(rows + r * dim, queries + q * dim, dim) - (double)query.fixed;
+                        const double truth = test_dot(rows + r * dim, queries + q * dim, dim) - (double)query.fixed;
                         error2 += pow((double)estimate_of(c, &query, coded.scale) - (double)query.fixed - truth, 2);
                         sum += truth;
                         sum2 += truth * truth;
@@ -339,7 +331,7 @@ START_TEST(eigenvectors_are_eigenvectors)
         for (size_t i = 0; i < n; i++) /* of rank n, or n / 2 + 1 */
                 for (size_t j = 0; j < n; j++) {
                         const size_t rank = _i % 2 == 0 ? n : n / 2 + 1;
-                        a[i * n + j] = kept[i * n + j] = dot(half + i * n, half + j * n, rank);
+                        a[i * n + j] = kept[i * n + j] = test_dot(half + i * n, half + j * n, rank);
                 }
         dci_context *context = test_context(1);
         ck_assert(dci_eigen(context->kernels, n, a, values, v, work));
@@ -414,7 +406,7 @@ START_TEST(random_codes_are_unbiased)
         float *row = test_normal(1, DIM, 21), *query = test_normal(1, DIM, 22);
         double sum = 0.0, sum2 = 0.0, spread = 0.0;
         row[3] += 9.0f; /* a strong channel, as keys have them */
-        const double truth = dot(row, query, DIM);
+        const double truth = test_dot(row, query, DIM);
         for (uint64_t seed = 0; seed < DRAWS; seed++) {
                 static coding c;
                 dci_coded_row kept;
@@ -467,8 +459,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("coder");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, rotations_are_orthogonal, 0, N_DIMS);
         tcase_add_test(tcase, rotations_spread_what_is_concentrated);
         tcase_add_loop_test(tcase, estimates_keep_to_their_bound, 0, 2 * N_DIMS * N_WIDTHS);
@@ -479,6 +470,5 @@ int main(void)
         tcase_add_test(tcase, layouts_keep_to_their_room);
         tcase_add_loop_test(tcase, random_codes_are_unbiased, 0, N_WIDTHS);
         tcase_add_test(tcase, nothing_is_estimated_as_nothing);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

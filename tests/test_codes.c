@@ -179,10 +179,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("codes");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, what_is_put_is_got, 0, N_LAYOUTS);
         tcase_add_loop_test(tcase, sums_are_those_of_a_loop, 0, 4 * N_LAYOUTS);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -75,9 +75,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("codes_across");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, rows_across_are_rows_got_one_by_one, 0, N_DIMS * N_WIDTHS);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

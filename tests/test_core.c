@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 static dci_context_config pool_config(int32_t n_threads)
 {
         dci_context_config config;
@@ -379,13 +377,6 @@ START_TEST(normal_has_normal_moments)
 }
 END_TEST
 
-static void serial(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
-{
-        (void)ctx;
-        for (size_t i = 0; i < n; i++)
-                fn(arg, i);
-}
-
 START_TEST(every_bad_field_is_refused_by_name)
 {
         static const struct {
@@ -479,7 +470,7 @@ START_TEST(thread_limit_has_bounds)
         dci_context *pool = test_context(3), *caller = NULL;
         dci_context_config config = pool_config(1024);
         config.executor_kind = DCI_EXECUTOR_CALLER;
-        config.executor.parallel_for = serial;
+        config.executor.parallel_for = test_serial;
         ck_ok(dci_context_create(&config, &caller));
         for (size_t i = 0; i < COUNT(bad); i++) {
                 ck_refused(dci_context_set_threads(pool, bad[i]), DCI_ERR_INVALID, "1 to 3");
@@ -591,10 +582,8 @@ int main(void)
                               the_last_holder_frees_the_context,
                               log_gets_lines_on_the_calling_thread};
         Suite *suite = suite_create("core");
-        TCase *tcase = tcase_create("core");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "core", 120);
         for (size_t i = 0; i < COUNT(all); i++)
                 tcase_add_test(tcase, all[i]);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

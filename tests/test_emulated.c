@@ -13,8 +13,6 @@
 #include "tests/emulated/examples.h"
 
 #define N EXAMPLE_THREADS
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
-
 static _Alignas(128) uint32_t in[N], out[8 * N];
 
 static void fill(void)
@@ -225,8 +223,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("emulated");
-        TCase *tcase = tcase_create("emulated");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "emulated", 120);
         tcase_add_test(tcase, wrong_kernels_are_caught);
         tcase_add_test(tcase, launches_have_limits);
         tcase_add_test(tcase, unwritten_memory_and_missing_barriers_show);
@@ -234,6 +231,5 @@ int main(void)
         tcase_add_test(tcase, lanes_exchange_what_they_have);
         tcase_add_test(tcase, products_are_those_of_matrices);
         tcase_add_test(tcase, numbers_are_the_processors);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

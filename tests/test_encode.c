@@ -337,13 +337,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("encode");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, a_row_gets_its_code_whatever_rows_lie_beside, 0, N_DIMS);
         tcase_add_loop_test(tcase, every_writer_gives_the_same_bits, 0, N_DIMS);
         tcase_add_loop_test(tcase, rows_are_turned_as_one_is, 0, N_DIMS);
         tcase_add_loop_test(tcase, even_codes_leave_what_the_best_of_four_steps_leaves, 0, 12);
         tcase_add_loop_test(tcase, powers_of_two_change_no_code, 0, N_WIDTHS);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

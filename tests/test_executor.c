@@ -15,19 +15,7 @@
 
 #include "core/executor.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MAX_WORKERS 8
-
-/* A thread sanitizer does not see the synchronisation of OpenMP runtimes, refuses to work in the child of a process with
- * threads, and has a thread of its own. */
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#else
-#define UNDER_TSAN 0
-#endif
 
 /* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */
 const char *__lsan_default_suppressions(void);
@@ -557,6 +545,8 @@ START_TEST(one_thread_is_the_calling_thread)
 END_TEST
 #endif
 
+/* A thread sanitizer does not see the synchronisation of OpenMP runtimes, refuses to work in the child of a process
+ * with threads, and has a thread of its own. */
 static void add_tests(TCase *tcase, bool openblas)
 {
         const int n_kinds = dci_openmp_built() && !UNDER_TSAN ? OPENMP + 1 : OPENMP;
@@ -589,9 +579,7 @@ static void add_tests(TCase *tcase, bool openblas)
 int main(int argc, char **argv)
 {
         Suite *suite = suite_create("executor");
-        TCase *tcase = tcase_create("executor");
-        tcase_set_timeout(tcase, 120);
-        suite_add_tcase(suite, tcase);
+        TCase *tcase = test_case(suite, "executor", 120);
         add_tests(tcase, argc > 1);
         (void)argv;
         return test_main(suite);

@@ -540,8 +540,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("file");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
+        TCase *memory = test_case(suite, "memory", 120);
         tcase_add_test(memory, crc_gives_the_published_values);
         tcase_add_test(memory, crc_equals_bit_by_bit_at_every_length_and_alignment);
         tcase_add_test(memory, crc_of_every_byte_at_every_place_is_right);
@@ -555,10 +554,7 @@ int main(void)
         tcase_add_test(memory, a_wider_gap_of_zeros_is_read);
         tcase_add_test(memory, a_section_is_found_by_its_whole_name_only);
         tcase_add_test(memory, the_first_failing_write_ends_the_file);
-        suite_add_tcase(suite, memory);
-        TCase *disk = tcase_create("disk");
-        tcase_set_timeout(disk, 120);
-        tcase_add_checked_fixture(disk, scratch_open, scratch_close);
+        TCase *disk = test_case_with(suite, "disk", 120, scratch_open, scratch_close);
         tcase_add_test(disk, bad_sections_are_refused_before_a_byte_is_written_or_read);
         tcase_add_test(disk, a_saved_file_loads_and_replaces_what_was_there);
         tcase_add_test(disk, every_prefix_and_flip_on_disk_is_refused_by_name_and_leaks_nothing);
@@ -567,6 +563,5 @@ int main(void)
         tcase_add_test(disk, a_save_that_finds_the_disk_full_leaves_the_old_file);
         tcase_add_test(disk, a_failing_allocation_leaks_nothing);
         tcase_add_test(disk, a_loaded_file_keeps_its_context_alive);
-        suite_add_tcase(suite, disk);
         return test_main(suite);
 }

@@ -313,9 +313,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("file_io");
-        TCase *disk = tcase_create("disk");
-        tcase_set_timeout(disk, 120);
-        tcase_add_checked_fixture(disk, scratch_open, scratch_close);
+        TCase *disk = test_case_with(suite, "disk", 120, scratch_open, scratch_close);
         tcase_add_test(disk, a_replaced_file_holds_the_new_bytes_and_nothing_else_is_left);
         tcase_add_test(disk, a_path_without_a_folder_means_the_working_directory);
         tcase_add_test(disk, a_new_file_follows_the_umask_and_a_replaced_one_keeps_its_permissions);
@@ -328,6 +326,5 @@ int main(void)
         tcase_add_test(disk, a_file_that_shrinks_while_it_is_read_is_refused);
         tcase_add_test(disk, bytes_that_arrive_in_pieces_are_all_read);
         tcase_add_test(disk, a_reader_beside_writers_finds_one_whole_file);
-        suite_add_tcase(suite, disk);
         return test_main(suite);
 }

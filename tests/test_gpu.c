@@ -5,16 +5,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/gpu_fixture.h"
 
-static dci_gpu *open_device(dci_context *context, int32_t device)
+static dci_gpu *open_device(dci_context *of, int32_t device)
 {
         dci_gpu_config config;
         dci_gpu *gpu = NULL;
         ck_ok(dci_gpu_config_init(&config, sizeof config));
         ck_assert_int_eq(config.device, 0);
         config.device = device;
-        ck_ok(dci_gpu_create(context, &config, &gpu));
+        ck_ok(dci_gpu_create(of, &config, &gpu));
         ck_assert_ptr_nonnull(gpu);
         return gpu;
 }
@@ -23,7 +24,6 @@ static dci_gpu *open_device(dci_context *context, int32_t device)
 
 START_TEST(bad_input_is_refused_with_a_sentence)
 {
-        dci_context *context = test_context(1);
         dci_gpu_config config, older;
         dci_gpu_info info;
         dci_gpu *gpu = NULL;
@@ -53,14 +53,12 @@ START_TEST(bad_input_is_refused_with_a_sentence)
         ck_refused(dci_gpu_get_info(gpu, &info), DCI_ERR_INVALID, "struct_size 1");
         dci_gpu_destroy(gpu);
         dci_gpu_destroy(NULL);
-        dci_context_destroy(context);
 }
 END_TEST
 
 /* A machine has CUDA devices 0 to n - 1; with none, device 0 is refused as the count is, for the same reason. */
 START_TEST(devices_are_there_or_the_reason_is_told)
 {
-        dci_context *context = test_context(1);
         dci_gpu_config config;
         dci_gpu *gpu = NULL;
         int32_t n = -1;
@@ -84,13 +82,11 @@ START_TEST(devices_are_there_or_the_reason_is_told)
                 ck_refused(dci_gpu_create(context, &config, &gpu), DCI_ERR_UNSUPPORTED, reason);
         }
         ck_assert_ptr_null(gpu);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(a_device_tells_what_it_is)
 {
-        dci_context *context = test_context(1);
         const int32_t number = gpu_device_number();
         dci_gpu *gpu = open_device(context, number);
         dci_gpu_info info;
@@ -107,7 +103,6 @@ START_TEST(a_device_tells_what_it_is)
         if (number == DCI_GPU_HOST)
                 ck_assert_str_eq(info.name, "host");
         dci_gpu_destroy(gpu);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -115,10 +110,10 @@ END_TEST
 START_TEST(the_last_object_closes_a_device)
 {
         test_memory memory;
-        dci_context *context = test_context_with(&memory, 1);
-        dci_gpu *gpu = open_device(context, DCI_GPU_HOST);
+        dci_context *own = test_context_with(&memory, 1);
+        dci_gpu *gpu = open_device(own, DCI_GPU_HOST);
         void *taken;
-        dci_context_destroy(context);
+        dci_context_destroy(own);
         dci_gpu_retain(gpu);
         dci_gpu_destroy(gpu);
         ck_ok(gpu->ops->alloc(gpu, 100, &taken));
@@ -128,10 +123,10 @@ START_TEST(the_last_object_closes_a_device)
 }
 END_TEST
 
-static void *nothing(dci_context *context, const void *arg)
+static void *nothing(dci_context *of, const void *arg)
 {
         (void)arg;
-        return context;
+        return of;
 }
 
 /* All that the host device takes from the allocator; what failed has changed nothing. */
@@ -180,7 +175,6 @@ END_TEST
 
 START_TEST(splits_fill_the_device_and_are_never_short)
 {
-        dci_context *context = test_context(1);
         dci_gpu *gpu = open_device(context, gpu_device_number());
         const int32_t real = gpu->info.multiprocessors;
         static const int32_t sizes[] = {1, 16, 108, 132, 2000};
@@ -222,7 +216,6 @@ START_TEST(splits_fill_the_device_and_are_never_short)
         ck_assert_uint_eq(dci_gpu_partial_bytes(8, 4, 128), 8 * 4 * 16 * 130 * 4 + 64);
         ck_assert_uint_eq(dci_gpu_partial_bytes(SIZE_MAX / 2, 4, 128), SIZE_MAX);
         dci_gpu_destroy(gpu);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -230,7 +223,6 @@ END_TEST
 
 START_TEST(memory_is_poisoned_aligned_and_counted)
 {
-        dci_context *context = test_context(1);
         dci_gpu *gpu = open_device(context, DCI_GPU_HOST);
         void *memory = NULL, *more = NULL;
         ck_ok(gpu->ops->alloc(gpu, 1000, &memory));
@@ -247,13 +239,11 @@ START_TEST(memory_is_poisoned_aligned_and_counted)
         gpu->ops->free(gpu, memory, 1000);
         gpu->ops->free(gpu, more, 500);
         dci_gpu_destroy(gpu);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(memory_is_locked_once_and_by_pages)
 {
-        dci_context *context = test_context(1);
         dci_gpu *gpu = open_device(context, DCI_GPU_HOST);
         const dci_gpu_ops *ops = gpu->ops;
         unsigned char *memory = aligned_alloc(4096, 5 * 4096);
@@ -274,14 +264,12 @@ START_TEST(memory_is_locked_once_and_by_pages)
         for (size_t i = 0; i < 5; i++)
                 ops->unpin(gpu, memory + i * 4096); /* those that are not locked, too */
         dci_gpu_destroy(gpu);
-        dci_context_destroy(context);
         free(memory);
 }
 END_TEST
 
 START_TEST(streams_belong_to_their_device)
 {
-        dci_context *context = test_context(1);
         dci_gpu *gpu = open_device(context, DCI_GPU_HOST), *other = open_device(context, DCI_GPU_HOST);
         const dci_gpu_ops *ops = gpu->ops;
         void *stream = NULL, *graph = NULL;
@@ -309,7 +297,6 @@ START_TEST(streams_belong_to_their_device)
         ck_refused(ops->stream_check(gpu, stream), DCI_ERR_INVALID, "stream");
         dci_gpu_destroy(other);
         dci_gpu_destroy(gpu);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -427,8 +414,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu");
-        TCase *tcase = tcase_create("gpu");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case_with(suite, "gpu", 60, context_open_1, context_close);
         tcase_add_test(tcase, bad_input_is_refused_with_a_sentence);
         tcase_add_test(tcase, devices_are_there_or_the_reason_is_told);
         tcase_add_test(tcase, a_device_tells_what_it_is);
@@ -441,6 +427,5 @@ int main(void)
         tcase_add_test(tcase, copies_and_events_keep_their_order);
         tcase_add_test(tcase, shapes_without_a_kernel_are_refused);
         tcase_add_test(tcase, what_a_device_cannot_use_is_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

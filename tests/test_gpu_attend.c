@@ -18,8 +18,8 @@
 
 #define ROOM ((size_t)64 << 20)
 #define MAX_BYTES ((size_t)10 << 20) /* of a case's rows in its pool */
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MAX_ROWS 65
+GPU_SUITE(ROOM)
 
 enum { TAIL_NONE, TAIL_EMPTY, TAIL_SOME, TAIL_ALL, TAIL_EQUAL, TAIL_LITTLE, TAILS };
 
@@ -42,16 +42,6 @@ typedef struct attend_case {
 static const int32_t dims[] = {64, 96, 128, 256}, groups[] = {1, 2, 4, 7, 8, 9, 16}, dtypes[] = {DCI_F16, DCI_BF16};
 static const int32_t all_dtypes[] = {DCI_F32, DCI_F16, DCI_BF16}, all_heads[] = {1, 2, 8}, shifts[] = {3, 4, 5, 6};
 static const int32_t lengths[] = {0, 1, 15, 16, 17, 176, 255, 256, 1000}, splits[] = {1, 2, 7, 64};
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
-
-static float *floats(const gpu_buffer *b)
-{
-        return (float *)(void *)b->image;
-}
 
 static int32_t draw_tokens(attend_case *c)
 {
@@ -85,8 +75,8 @@ static void take_plan(attend_case *c, const int32_t *tokens)
                         recent = gpu_pick(&c->rng, recents, COUNT(recents));
                 sink = sink < all ? sink : all;
                 recent = recent < all - sink ? recent : all - sink;
-                ints(c->sink_end)[i] = sink;
-                ints(c->recent_begin)[i] = all - recent;
+                gpu_ints(c->sink_end)[i] = sink;
+                gpu_ints(c->recent_begin)[i] = all - recent;
         }
         if (c->dense)
                 return;
@@ -98,11 +88,11 @@ static void take_plan(attend_case *c, const int32_t *tokens)
 static void fill_lists(attend_case *c)
 {
         for (size_t l = 0; !c->dense && l < (size_t)(c->n * c->n_heads); l++) {
-                const int32_t tokens = ints(c->n_tokens)[l / (size_t)c->n_heads],
+                const int32_t tokens = gpu_ints(c->n_tokens)[l / (size_t)c->n_heads],
                               wished = gpu_pick(&c->rng, lengths, COUNT(lengths));
                 const int32_t n = (int32_t)least((size_t)wished, (size_t)c->stride);
-                int32_t *slots = ints(c->slots) + l * (size_t)c->stride;
-                ints(c->counts)[l] = n;
+                int32_t *slots = gpu_ints(c->slots) + l * (size_t)c->stride;
+                gpu_ints(c->counts)[l] = n;
                 const int32_t turn = (int32_t)dci_rng_below(&c->rng, (uint64_t)c->hot);
                 for (int32_t s = 0; s < n; s++) {
                         slots[s] = c->sink + c->ring + (s + turn) % c->hot;
@@ -184,12 +174,12 @@ static void look_up_pool(attend_case *c, found_rows *f, int32_t i, int32_t h, in
 
 static void look_up(attend_case *c, found_rows *f, int32_t i, int32_t h)
 {
-        const int32_t n = ints(c->n_tokens)[i];
+        const int32_t n = gpu_ints(c->n_tokens)[i];
         f->n = 0;
         for (int32_t p = 0; p < n; p++) {
                 if (c->dense)
                         look_up_pool(c, f, i, h, p);
-                else if (p >= ints(c->sink_end)[i] && p < ints(c->recent_begin)[i])
+                else if (p >= gpu_ints(c->sink_end)[i] && p < gpu_ints(c->recent_begin)[i])
                         continue;
                 else if (p < c->sink)
                         look_up_lane(c, f, i, h, p);
@@ -199,8 +189,8 @@ static void look_up(attend_case *c, found_rows *f, int32_t i, int32_t h)
                         look_up_pool(c, f, i, h, p);
         }
         const size_t l = (size_t)(i * c->n_heads + h);
-        for (int32_t s = 0; !c->dense && s < ints(c->counts)[l]; s++) {
-                const int32_t slot = ints(c->slots)[l * (size_t)c->stride + (size_t)s];
+        for (int32_t s = 0; !c->dense && s < gpu_ints(c->counts)[l]; s++) {
+                const int32_t slot = gpu_ints(c->slots)[l * (size_t)c->stride + (size_t)s];
                 if (slot < 0)
                         look_up_pool(c, f, i, h, -1 - slot);
                 else
@@ -214,11 +204,11 @@ static void set_tail(attend_case *c, size_t q, double exact)
         const double about = isfinite(exact) ? exact : 1.0, far[TAILS] = {0, 0, -1.0, 90.0, 0.0, -300.0};
         if (c->tail == TAIL_NONE)
                 return;
-        floats(c->tail_lse)[q] = c->tail == TAIL_EMPTY || (c->tail == TAIL_SOME && q % 5 == 4)
-                                         ? -INFINITY
-                                         : (float)(about + far[c->tail]);
-        if (floats(c->tail_lse)[q] != -INFINITY) /* else its row is never read, and stays NaN */
-                gpu_numbers(&c->rng, floats(c->tail_out) + q * (size_t)c->dim, (size_t)c->dim, DCI_F32, 1.0f);
+        gpu_floats(c->tail_lse)[q] = c->tail == TAIL_EMPTY || (c->tail == TAIL_SOME && q % 5 == 4)
+                                             ? -INFINITY
+                                             : (float)(about + far[c->tail]);
+        if (gpu_floats(c->tail_lse)[q] != -INFINITY) /* else its row is never read, and stays NaN */
+                gpu_numbers(&c->rng, gpu_floats(c->tail_out) + q * (size_t)c->dim, (size_t)c->dim, DCI_F32, 1.0f);
 }
 
 static void model_query(attend_case *c, const found_rows *f, size_t q)
@@ -238,7 +228,7 @@ static void model_query(attend_case *c, const found_rows *f, size_t q)
                 sum += exp(scores[r] - most);
         const double exact = f->n == 0 ? -INFINITY : most + log(sum);
         set_tail(c, q, exact);
-        const double rest = c->tail == TAIL_NONE ? -INFINITY : (double)floats(c->tail_lse)[q];
+        const double rest = c->tail == TAIL_NONE ? -INFINITY : (double)gpu_floats(c->tail_lse)[q];
         const double top = fmax(exact, rest);
         c->wanted_lse[q] = isfinite(top) ? top + log(exp(exact - top) + exp(rest - top)) : -INFINITY;
         for (size_t r = 0; r < f->n; r++) {
@@ -247,7 +237,7 @@ static void model_query(attend_case *c, const found_rows *f, size_t q)
                         out[j] += weight * (double)gpu_number(f->values[r], j, c->dtype);
         }
         for (size_t j = 0; isfinite(rest) && j < dim; j++)
-                out[j] += exp(rest - c->wanted_lse[q]) * (double)floats(c->tail_out)[q * dim + j];
+                out[j] += exp(rest - c->wanted_lse[q]) * (double)gpu_floats(c->tail_out)[q * dim + j];
 }
 
 static void model(attend_case *c)
@@ -467,28 +457,24 @@ static void drawn_case(gpu_test *t, uint64_t seed, int32_t dim, int32_t group, i
 
 START_TEST(attention_is_softmax_over_the_rows_of_a_plan)
 {
-        gpu_test t;
         const uint64_t rounds = test_short() ? 1 : 5;
-        gpu_begin(&t, ROOM);
         for (size_t d = 0; d < COUNT(dims); d++)
                 for (size_t g = 0; g < COUNT(groups); g++)
                         for (size_t y = 0; y < COUNT(dtypes); y++)
                                 for (uint64_t r = 0; r < rounds; r++)
-                                        drawn_case(&t, r * 1000 + d * 100 + g * 10 + y, dims[d], groups[g], dtypes[y]);
-        gpu_end(&t);
+                                        drawn_case(&gpu, r * 1000 + d * 100 + g * 10 + y, dims[d], groups[g],
+                                                   dtypes[y]);
 }
 END_TEST
 
 /* 64 sequences of 0 to 189 tokens at once; the number of splits that the device's size asks for. */
 START_TEST(many_ragged_sequences_at_once)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (int32_t dense = 0; dense < 2; dense++) {
                 int32_t tokens[64];
                 attend_case c = {
-                        .t = &t, .dim = 64, .group = 4, .dtype = DCI_BF16, .n_heads = 2, .n = 64, .page_shift = 4};
-                gpu_reset(&t);
+                        .t = &gpu, .dim = 64, .group = 4, .dtype = DCI_BF16, .n_heads = 2, .n = 64, .page_shift = 4};
+                gpu_reset(&gpu);
                 dci_rng_seed(&c.rng, 5);
                 for (int32_t i = 0; i < 64; i++)
                         tokens[i] = 3 * i;
@@ -499,25 +485,22 @@ START_TEST(many_ragged_sequences_at_once)
                 c.sink = 4;
                 c.ring = 32;
                 c.stride = c.hot = 40;
-                c.n_splits = dci_gpu_splits(t.gpu, 64, 2, 189);
+                c.n_splits = dci_gpu_splits(gpu.gpu, 64, 2, 189);
                 make_case(&c, tokens);
                 check_case(&c, true);
         }
-        gpu_end(&t);
 }
 END_TEST
 
 /* Lists of every length about the sizes of a kernel's tiles, alone: no range beside them. */
 START_TEST(lists_of_every_length)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         const int32_t most = test_short() ? 40 : 140;
         for (int32_t n = 0; n <= most; n++) {
                 const int32_t tokens = 50;
                 attend_case c = {
-                        .t = &t, .dim = 128, .group = n % 2 == 0 ? 4 : 16, .dtype = DCI_F16, .n_heads = 1, .n = 1};
-                gpu_reset(&t);
+                        .t = &gpu, .dim = 128, .group = n % 2 == 0 ? 4 : 16, .dtype = DCI_F16, .n_heads = 1, .n = 1};
+                gpu_reset(&gpu);
                 dci_rng_seed(&c.rng, (uint64_t)n);
                 c.page_shift = 5;
                 c.query_dtype = c.out_dtype = DCI_F32;
@@ -527,22 +510,19 @@ START_TEST(lists_of_every_length)
                 c.hot = n + 1;
                 c.n_splits = 1 + n % 3;
                 make_case(&c, &tokens);
-                ints(c.sink_end)[0] = 0;
-                ints(c.recent_begin)[0] = tokens;
+                gpu_ints(c.sink_end)[0] = 0;
+                gpu_ints(c.recent_begin)[0] = tokens;
                 check_case(&c, false);
         }
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_attend");
-        TCase *tcase = tcase_create("gpu_attend");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case_with(suite, "gpu_attend", 300, setup, teardown);
         tcase_add_test(tcase, attention_is_softmax_over_the_rows_of_a_plan);
         tcase_add_test(tcase, many_ragged_sequences_at_once);
         tcase_add_test(tcase, lists_of_every_length);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -16,7 +16,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)48 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define ROWS 3
 #define LAYERS 2
 #define SINK 5
@@ -24,6 +23,7 @@
 #define CHUNKS 3    /* of a row */
 #define SLACK 128   /* bytes of a head's part that nobody may write */
 #define CODE_SEED 7 /* keys' frames; values have the complement, as in src/kv/summaries.c */
+GPU_SUITE(ROOM)
 
 typedef struct shape {
         const char *name;
@@ -64,11 +64,6 @@ typedef struct world {
         gpu_buffer *rows, *from, *to, *lane_keys, *lane_values, *prompt_keys, *prompt_values, *sums;
         dci_gpu_lanes lanes;
 } world;
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
 
 static size_t list_of(const world *w, size_t layer, size_t row, size_t head)
 {
@@ -137,8 +132,8 @@ static void make_chunks(world *w)
         w->numbers = gpu_take(w->t, ROWS * CHUNKS * sizeof(int32_t), GPU_DEVICE);
         for (size_t i = 0; i < ROWS * CHUNKS; i++) {
                 const size_t j = (size_t)dci_rng_below(&w->rng, i + 1);
-                ints(w->numbers)[i] = ints(w->numbers)[j];
-                ints(w->numbers)[j] = (int32_t)i;
+                gpu_ints(w->numbers)[i] = gpu_ints(w->numbers)[j];
+                gpu_ints(w->numbers)[j] = (int32_t)i;
         }
 }
 
@@ -156,7 +151,7 @@ static dci_gpu_chunks chunks_of(const world *w, size_t layer)
 /* A head's part in the image, worked out anew. */
 static unsigned char *part_of(const world *w, size_t layer, size_t row, size_t chunk, size_t head)
 {
-        const size_t number = (size_t)ints(w->numbers)[row * CHUNKS + chunk];
+        const size_t number = (size_t)gpu_ints(w->numbers)[row * CHUNKS + chunk];
         return w->pieces[number / 2]->image + 256 + (layer * 2 + number % 2) * w->chunk_bytes + head * w->head_bytes;
 }
 
@@ -410,12 +405,9 @@ static void go_prompt(gpu_test *t, const shape *s, size_t n, uint64_t seed, bool
 START_TEST(prompts_become_what_the_cpu_makes_of_them)
 {
         static const size_t sizes[] = {1, 16, 40, 63, 64, 65, 250, 511, 512, 513, 1024, 1100, 1199};
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (size_t i = 0; i < COUNT(shapes); i++)
                 for (size_t j = test_short() ? i % 4 : i % 2; j < COUNT(sizes); j += test_short() ? 4 : 2)
-                        go_prompt(&t, &shapes[i], sizes[j], 31 * i + j, (i + j) % 3 == 0);
-        gpu_end(&t);
+                        go_prompt(&gpu, &shapes[i], sizes[j], 31 * i + j, (i + j) % 3 == 0);
 }
 END_TEST
 
@@ -520,9 +512,9 @@ static void go_decode(gpu_test *t, const shape *s, uint64_t seed, bool captured)
                         const int32_t from = row == 1 && step == 0 ? 0 : n[row];
                         const int32_t to =
                                 row == 1 && step == 0 ? s->group_shift > 4 ? 448 : 240 : next_of(&w, from, step);
-                        ints(w.rows)[i] = (int32_t)row;
-                        ints(w.from)[i] = from;
-                        ints(w.to)[i] = to;
+                        gpu_ints(w.rows)[i] = (int32_t)row;
+                        gpu_ints(w.from)[i] = from;
+                        gpu_ints(w.to)[i] = to;
                         fill_ring(&w, row, from, to);
                         n[row] = to;
                 }
@@ -555,21 +547,16 @@ static void go_decode(gpu_test *t, const shape *s, uint64_t seed, bool captured)
 
 START_TEST(unit_by_unit_is_as_all_at_once)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (size_t i = 0; i < COUNT(shapes); i++)
-                go_decode(&t, &shapes[i], 500 + i, i % 2 == 1); /* one graph for all steps, or calls */
-        gpu_end(&t);
+                go_decode(&gpu, &shapes[i], 500 + i, i % 2 == 1); /* one graph for all steps, or calls */
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_form");
-        TCase *tcase = tcase_create("gpu_form");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "gpu_form", 120, setup, teardown);
         tcase_add_test(tcase, prompts_become_what_the_cpu_makes_of_them);
         tcase_add_test(tcase, unit_by_unit_is_as_all_at_once);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -16,7 +16,6 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)32 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define ROWS 2
 #define SINK 5
 #define SAMPLE 300
@@ -24,6 +23,7 @@
 #define CHUNKS 3
 #define HEADS 4
 #define SLACK 128 /* bytes of a head's part that nobody may write */
+GPU_SUITE(ROOM)
 
 /* Heads have these frames in turns, from `first` on. */
 enum { RANKS, ALONE, ANY, RANDOM, FRAMES };
@@ -296,11 +296,9 @@ static void go(world *w, size_t row, bool with_residuals, int32_t n_blocks)
 START_TEST(codes_are_those_of_the_cpu_at_every_level)
 {
         static const size_t sizes[] = {1, 31, 64, 65, 250, 511, 512, 513, 700, 1024, 1300, MOST};
-        gpu_test t;
         world w;
         dci_isa isas[6];
         const size_t n_isas = test_isas(isas);
-        gpu_begin(&t, ROOM);
         for (size_t i = 0; i < n_isas; i++) {
                 dci_context *context = test_context_isa(isas[i]);
                 for (size_t j = 0; j < COUNT(shapes); j++)
@@ -309,14 +307,13 @@ START_TEST(codes_are_those_of_the_cpu_at_every_level)
                                 const bool dear = test_short() && (shapes[j].dim > 128 || sizes[k] > 700);
                                 if (dear && (i > 0 || shapes[j].dim > 128))
                                         continue;
-                                begin_world(&w, &t, &shapes[j], context, sizes[k], seed);
+                                begin_world(&w, &gpu, &shapes[j], context, sizes[k], seed);
                                 make_heads(&w);
                                 go(&w, seed % ROWS, k % 3 != 0, k % 2 == 0 ? 0 : 3);
                                 end_world(&w);
                         }
                 dci_context_destroy(context);
         }
-        gpu_end(&t);
 }
 END_TEST
 
@@ -324,14 +321,12 @@ END_TEST
 START_TEST(recorded_keys_too)
 {
         char path[300];
-        gpu_test t;
         world w;
         dci_npy keys;
         dci_isa isas[6];
         const size_t n_isas = test_isas(isas);
-        gpu_begin(&t, ROOM);
         snprintf(path, sizeof path, "%s/keys.npy", test_trace_dir());
-        ck_ok(dci_npy_read(t.context, path, &keys));
+        ck_ok(dci_npy_read(gpu.context, path, &keys));
         const size_t n = keys.shape[0] < MOST ? keys.shape[0] : MOST, dim = keys.shape[1];
         ck_assert_uint_ge(n, SAMPLE);
         for (size_t i = 0; i < n_isas; i += test_short() ? n_isas : 1)
@@ -340,7 +335,7 @@ START_TEST(recorded_keys_too)
                         float *rows = malloc(SAMPLE * dim * sizeof *rows);
                         dci_context *context = test_context_isa(isas[n_isas - 1 - i]);
                         ck_assert_ptr_nonnull(rows);
-                        begin_world(&w, &t, &s, context, n, (uint64_t)bits);
+                        begin_world(&w, &gpu, &s, context, n, (uint64_t)bits);
                         for (size_t h = 0; h < 2; h++)
                                 memcpy(key_of(&w, h, 0), keys.data, n * w.row_bytes);
                         for (size_t r = 0; r < SAMPLE; r++)
@@ -354,7 +349,6 @@ START_TEST(recorded_keys_too)
                         dci_context_destroy(context);
                 }
         dci_npy_free(&keys);
-        gpu_end(&t);
 }
 END_TEST
 
@@ -374,11 +368,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu_form_learned");
-        TCase *tcase = tcase_create("codes");
-        tcase_set_timeout(tcase, 600);
+        TCase *tcase = test_case_with(suite, "codes", 600, setup, teardown);
         tcase_add_test(tcase, codes_are_those_of_the_cpu_at_every_level);
         tcase_add_test(tcase, recorded_keys_too);
         tcase_add_test(tcase, residuals_have_places_without_gaps);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

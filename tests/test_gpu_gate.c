@@ -15,12 +15,12 @@
 #include "simd/kernels.h"
 
 #define ROOM ((size_t)12 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define SEQUENCES 4
 #define ROWS 6
 #define SINK 5
 #define WINDOW 9
 #define MARKS ((size_t)16) /* of a row */
+GPU_SUITE(2 * ROOM)
 
 typedef struct shape {
         const char *name;
@@ -47,11 +47,6 @@ typedef struct world {
         uint64_t row_bytes, counts_at, lists_at, queries_at, query_ld;
         gpu_buffer *rows, *n_tokens, *n_grouped, *queries, *kept, *due, *turned;
 } world;
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
 
 static const int32_t *got(const gpu_buffer *b)
 {
@@ -122,8 +117,9 @@ static void draw_queries(world *w)
         float x[DCI_GPU_MAX_DIM];
         for (int32_t i = 0; i < SEQUENCES; i++)
                 for (int32_t q = 0; q < s->n_heads * s->group; q++) {
-                        const float *kept = (const float *)(const void *)part_of(w, ints(w->rows)[i], w->queries_at) +
-                                            (size_t)q * dim;
+                        const float *kept =
+                                (const float *)(const void *)part_of(w, gpu_ints(w->rows)[i], w->queries_at) +
+                                (size_t)q * dim;
                         const uint64_t kind = dci_rng_below(&w->rng, 12);
                         for (size_t j = 0; j < dim; j++) {
                                 const float own = (float)test_quick_normal(&w->rng),
@@ -138,9 +134,10 @@ static void draw_queries(world *w)
 static void draw_lengths(world *w, int32_t step)
 {
         for (int32_t i = 0; i < SEQUENCES; i++) {
-                ints(w->rows)[i] = (5 * i + step) % ROWS;
-                ints(w->n_tokens)[i] = i == step % 7 ? w->budget : w->budget + 1 + (int32_t)dci_rng_below(&w->rng, 200);
-                ints(w->n_grouped)[i] = ints(w->n_tokens)[i] - (int32_t)dci_rng_below(&w->rng, 12);
+                gpu_ints(w->rows)[i] = (5 * i + step) % ROWS;
+                gpu_ints(w->n_tokens)[i] =
+                        i == step % 7 ? w->budget : w->budget + 1 + (int32_t)dci_rng_below(&w->rng, 200);
+                gpu_ints(w->n_grouped)[i] = gpu_ints(w->n_tokens)[i] - (int32_t)dci_rng_below(&w->rng, 12);
         }
 }
 
@@ -156,7 +153,7 @@ static double turns_of(world *w, int32_t i, double *out)
                         const size_t q = (size_t)(h * s->group + g),
                                      at = (size_t)(i * s->n_heads * s->group) * w->query_ld + q * w->query_ld;
                         const float *kept =
-                                (const float *)(const void *)part_of(w, ints(w->rows)[i], w->queries_at) + q * dim;
+                                (const float *)(const void *)part_of(w, gpu_ints(w->rows)[i], w->queries_at) + q * dim;
                         long double a = 0, b = 0, both = 0;
                         for (size_t j = 0; j < dim; j++) {
                                 const long double x = gpu_number(w->queries->image, at + j, s->query_dtype);
@@ -189,10 +186,10 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
 {
         const shape *s = w->s;
         for (int32_t i = 0; i < SEQUENCES; i++) {
-                const int32_t row = ints(w->rows)[i];
-                int32_t *state = (int32_t *)(void *)part_of(w, row, 0), *due = ints(w->due) + i * s->n_heads;
+                const int32_t row = gpu_ints(w->rows)[i];
+                int32_t *state = (int32_t *)(void *)part_of(w, row, 0), *due = gpu_ints(w->due) + i * s->n_heads;
                 int32_t candidates, room;
-                const bool sparse = view_of(w, ints(w->n_tokens)[i], ints(w->n_grouped)[i], &candidates, &room);
+                const bool sparse = view_of(w, gpu_ints(w->n_tokens)[i], gpu_ints(w->n_grouped)[i], &candidates, &room);
                 const bool listed = state[DCI_GPU_SELECTION_LISTED] != 0;
                 bool decides = !listed || s->how == DCI_GPU_GATE_HEAD;
                 if (s->how == DCI_GPU_GATE_PERIOD && state[DCI_GPU_SELECTION_SINCE] >= args->period)
@@ -207,7 +204,8 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
                 if (!sparse)
                         continue;
                 if (args->boundaries != NULL && listed && decides) {
-                        w->turned->image[(size_t)row * (MARKS + 3) + (size_t)(ints(w->n_tokens)[i] - 1) % MARKS] = 1;
+                        w->turned->image[(size_t)row * (MARKS + 3) + (size_t)(gpu_ints(w->n_tokens)[i] - 1) % MARKS] =
+                                1;
                         n[3]++;
                 }
                 state[DCI_GPU_SELECTION_SINCE] = decides ? 1 : state[DCI_GPU_SELECTION_SINCE] + 1;
@@ -229,13 +227,11 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
 /* A graph is made in the first step, and launched in most; loops over shapes. */
 START_TEST(lists_are_due_when_they_should)
 {
-        gpu_test t;
         world w;
         double turns[SEQUENCES][64], all[SEQUENCES];
         size_t n[4] = {0};
         void *graph = NULL;
-        gpu_begin(&t, ROOM);
-        make(&w, &t, &shapes[_i], 33, 70 + (uint64_t)_i);
+        make(&w, &gpu, &shapes[_i], 33, 70 + (uint64_t)_i);
         const shape *s = w.s;
         dci_gpu_gate_args args = {.n_sequences = SEQUENCES,
                                   .n_heads = s->n_heads,
@@ -265,27 +261,26 @@ START_TEST(lists_are_due_when_they_should)
                         for (int32_t i = 0; i < SEQUENCES; i++)
                                 all[i] = turns_of(&w, i, turns[i]);
                 } while (!are_clear(&w, turns, all, args.tau));
-                gpu_send_all(&t);
+                gpu_send_all(&gpu);
                 if (graph == NULL) {
-                        ck_ok(t.ops->capture_begin(t.gpu, t.stream));
-                        ck_ok(t.ops->gate(t.gpu, t.stream, &args));
-                        ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
+                        ck_ok(gpu.ops->capture_begin(gpu.gpu, gpu.stream));
+                        ck_ok(gpu.ops->gate(gpu.gpu, gpu.stream, &args));
+                        ck_ok(gpu.ops->capture_end(gpu.gpu, gpu.stream, &graph));
                 }
                 if (step % 3 == 2)
-                        ck_ok(t.ops->gate(t.gpu, t.stream, &args));
+                        ck_ok(gpu.ops->gate(gpu.gpu, gpu.stream, &args));
                 else
-                        ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
+                        ck_ok(gpu.ops->graph_launch(gpu.gpu, graph, gpu.stream));
                 expect_gate(&w, &args, turns, all, n);
-                gpu_same(&t, w.due, s->name);
-                gpu_same(&t, w.kept, s->name);
-                gpu_same(&t, w.queries, s->name);
-                gpu_same(&t, w.turned, s->name);
+                gpu_same(&gpu, w.due, s->name);
+                gpu_same(&gpu, w.kept, s->name);
+                gpu_same(&gpu, w.queries, s->name);
+                gpu_same(&gpu, w.turned, s->name);
         }
         ck_assert((n[3] > 0) == (s->how == DCI_GPU_GATE_BOUNDARY));
         ck_assert_msg(n[0] > 0 && n[DCI_GPU_DUE_NOW] > 0, "%s: %zu and %zu", s->name, n[0], n[DCI_GPU_DUE_NOW]);
         ck_assert((n[DCI_GPU_DUE_LATER] > 0) == (s->how == DCI_GPU_GATE_HEAD));
-        t.ops->graph_destroy(t.gpu, graph);
-        gpu_end(&t);
+        gpu.ops->graph_destroy(gpu.gpu, graph);
 }
 END_TEST
 
@@ -357,17 +352,17 @@ static void draw_kept(world *w)
 static void expect_lists(world *w, lists *l, bool drops, size_t *n)
 {
         for (int32_t i = 0; i < SEQUENCES; i++) {
-                const int32_t row = ints(w->rows)[i];
+                const int32_t row = gpu_ints(w->rows)[i];
                 int32_t candidates, room;
-                const bool sparse = view_of(w, ints(w->n_tokens)[i], ints(w->n_grouped)[i], &candidates, &room);
-                ints(l->header)[i] = sparse ? SINK : 0;
-                ints(l->header)[SEQUENCES + i] = sparse ? SINK + candidates : 0;
-                ints(l->header)[2 * SEQUENCES + i] = ints(w->n_tokens)[i];
+                const bool sparse = view_of(w, gpu_ints(w->n_tokens)[i], gpu_ints(w->n_grouped)[i], &candidates, &room);
+                gpu_ints(l->header)[i] = sparse ? SINK : 0;
+                gpu_ints(l->header)[SEQUENCES + i] = sparse ? SINK + candidates : 0;
+                gpu_ints(l->header)[2 * SEQUENCES + i] = gpu_ints(w->n_tokens)[i];
                 for (int32_t h = 0; h < w->s->n_heads; h++) {
                         const int32_t *kept = (const int32_t *)(const void *)part_of(w, row, w->lists_at) + h * w->room;
                         const int32_t list = i * w->s->n_heads + h,
                                       n_kept = ((const int32_t *)(const void *)part_of(w, row, w->counts_at))[h];
-                        int32_t *positions = ints(l->positions) + list * l->stride, taken = 0, count = 0;
+                        int32_t *positions = gpu_ints(l->positions) + list * l->stride, taken = 0, count = 0;
                         char *marks = calloc((size_t)candidates + 1, 1);
                         ck_assert_ptr_nonnull(marks);
                         for (int32_t k = 0; k < n_kept && sparse && taken < room; k++)
@@ -384,7 +379,7 @@ static void expect_lists(world *w, lists *l, bool drops, size_t *n)
                                         ((float *)(void *)l->scores->image)[(list * l->max_groups + c) * l->group + q] =
                                                 -FLT_MAX;
                         }
-                        ints(l->counts)[list] = count;
+                        gpu_ints(l->counts)[list] = count;
                         free(marks);
                 }
         }
@@ -397,34 +392,31 @@ static const struct {
 /* In one call with what a tail reads, and in two; loops over shapes. */
 START_TEST(lists_are_taken_from_what_is_kept)
 {
-        gpu_test t;
         world w;
         lists l;
         size_t n = 0;
         const shape s = {"taken", taken[_i].n_heads, taken[_i].group, 64, DCI_F32, DCI_GPU_GATE_HEAD};
-        gpu_begin(&t, ROOM);
         for (int32_t step = 0; step < 9; step++) {
-                make(&w, &t, &s, taken[_i].room, 170 + (uint64_t)(10 * _i + step));
+                make(&w, &gpu, &s, taken[_i].room, 170 + (uint64_t)(10 * _i + step));
                 take_lists(&w, &l);
                 draw_lengths(&w, step);
                 draw_kept(&w);
                 const bool drops = step % 3 != 0, twice = step % 3 == 2;
                 dci_gpu_reuse_args args = take_args(&w, &l, drops && !twice);
-                gpu_send_all(&t);
-                ck_ok(t.ops->reuse(t.gpu, t.stream, &args));
+                gpu_send_all(&gpu);
+                ck_ok(gpu.ops->reuse(gpu.gpu, gpu.stream, &args));
                 args = take_args(&w, &l, true);
                 args.selection.lists = NULL;
                 if (twice)
-                        ck_ok(t.ops->reuse(t.gpu, t.stream, &args));
+                        ck_ok(gpu.ops->reuse(gpu.gpu, gpu.stream, &args));
                 expect_lists(&w, &l, drops, &n);
-                gpu_same(&t, l.positions, s.name);
-                gpu_same(&t, l.counts, s.name);
-                gpu_same(&t, l.header, s.name);
-                gpu_same(&t, l.scores, s.name);
-                gpu_same(&t, w.kept, s.name);
+                gpu_same(&gpu, l.positions, s.name);
+                gpu_same(&gpu, l.counts, s.name);
+                gpu_same(&gpu, l.header, s.name);
+                gpu_same(&gpu, l.scores, s.name);
+                gpu_same(&gpu, w.kept, s.name);
         }
         ck_assert_uint_gt(n, 0);
-        gpu_end(&t);
 }
 END_TEST
 
@@ -479,30 +471,28 @@ static void draw_scores(world *w, lists *l, choosing *c)
                                 parts[((2 * i + p) * (size_t)l->group + q) * 2 + 1] = 3.0f + (float)p;
                         }
         for (int32_t i = 0; i < SEQUENCES * w->s->n_heads; i++)
-                ints(w->due)[i] = (int32_t)dci_rng_below(&w->rng, 3);
+                gpu_ints(w->due)[i] = (int32_t)dci_rng_below(&w->rng, 3);
 }
 
 /* Lists that are due are kept in full, and a plan finds in them what it would have chosen; of others nothing changes. Loops over shapes. */
 START_TEST(what_is_kept_is_what_a_plan_chooses)
 {
-        gpu_test t;
         world w;
         lists l;
         choosing c;
         const int32_t shift = _i % 2 == 0 ? 0 : 3;
         const shape s = {"kept", taken[_i / 2].n_heads, taken[_i / 2].group, 64, DCI_F32, DCI_GPU_GATE_HEAD};
-        gpu_begin(&t, 2 * ROOM);
-        make(&w, &t, &s, taken[_i / 2].room, 270 + (uint64_t)_i);
+        make(&w, &gpu, &s, taken[_i / 2].room, 270 + (uint64_t)_i);
         take_lists(&w, &l);
         draw_lengths(&w, 1);
         draw_scores(&w, &l, &c);
         draw_kept(&w);
         dci_gpu_select_args args = select_args(&w, &l, &c, shift);
-        gpu_send_all(&t);
-        ck_ok(t.ops->select(t.gpu, t.stream, &args));
-        gpu_fetch(&t, l.positions);
-        gpu_fetch(&t, l.counts);
-        gpu_fetch(&t, l.header);
+        gpu_send_all(&gpu);
+        ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
+        gpu_fetch(&gpu, l.positions);
+        gpu_fetch(&gpu, l.counts);
+        gpu_fetch(&gpu, l.header);
         memcpy(l.positions->image, l.positions->back, l.positions->n_bytes);
         memcpy(l.counts->image, l.counts->back, l.counts->n_bytes);
         memcpy(l.header->image, l.header->back, l.header->n_bytes);
@@ -510,47 +500,44 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         args.selection = decided_of(&w, false);
         args.due = gpu_at(w.due, false);
         args.due_is = DCI_GPU_DUE_LATER;
-        ck_ok(t.ops->select(t.gpu, t.stream, &args));
-        gpu_same(&t, l.positions, s.name);
-        gpu_same(&t, l.counts, s.name);
-        gpu_same(&t, l.header, s.name);
-        gpu_same(&t, l.scores, s.name);
-        gpu_same(&t, c.n_found, s.name);
-        gpu_fetch(&t, w.kept);
+        ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
+        gpu_same(&gpu, l.positions, s.name);
+        gpu_same(&gpu, l.counts, s.name);
+        gpu_same(&gpu, l.header, s.name);
+        gpu_same(&gpu, l.scores, s.name);
+        gpu_same(&gpu, c.n_found, s.name);
+        gpu_fetch(&gpu, w.kept);
         const dci_gpu_reuse_args take = take_args(&w, &l, false);
-        ck_ok(t.ops->reuse(t.gpu, t.stream, &take));
-        gpu_fetch(&t, l.positions);
-        gpu_fetch(&t, l.counts);
+        ck_ok(gpu.ops->reuse(gpu.gpu, gpu.stream, &take));
+        gpu_fetch(&gpu, l.positions);
+        gpu_fetch(&gpu, l.counts);
         for (int32_t list = 0; list < SEQUENCES * s.n_heads; list++) {
-                const int32_t i = list / s.n_heads, h = list % s.n_heads, row = ints(w.rows)[i];
+                const int32_t i = list / s.n_heads, h = list % s.n_heads, row = gpu_ints(w.rows)[i];
                 const size_t at = (size_t)(unsigned char *)part_of(&w, row, w.lists_at) - (size_t)w.kept->image +
                                   (size_t)(h * w.room) * 4,
                              counts_at = (size_t)row * w.row_bytes + w.counts_at + (size_t)h * 4;
                 int32_t candidates, room, n_kept;
-                const bool sparse = view_of(&w, ints(w.n_tokens)[i], ints(w.n_grouped)[i], &candidates, &room);
+                const bool sparse = view_of(&w, gpu_ints(w.n_tokens)[i], gpu_ints(w.n_grouped)[i], &candidates, &room);
                 memcpy(&n_kept, w.kept->back + counts_at, 4);
-                if (ints(w.due)[list] != DCI_GPU_DUE_LATER) {
+                if (gpu_ints(w.due)[list] != DCI_GPU_DUE_LATER) {
                         ck_assert_mem_eq(w.kept->back + at, w.kept->image + at, (size_t)w.room * 4);
                         ck_assert_mem_eq(w.kept->back + counts_at, w.kept->image + counts_at, 4);
                         continue;
                 }
                 ck_assert_int_eq(n_kept, !sparse ? 0 : candidates < w.room ? candidates : w.room);
-                ck_assert_int_eq(got(l.counts)[list], ints(l.counts)[list]);
-                ck_assert_mem_eq(got(l.positions) + list * l.stride, ints(l.positions) + list * l.stride,
-                                 (size_t)ints(l.counts)[list] * 4);
+                ck_assert_int_eq(got(l.counts)[list], gpu_ints(l.counts)[list]);
+                ck_assert_mem_eq(got(l.positions) + list * l.stride, gpu_ints(l.positions) + list * l.stride,
+                                 (size_t)gpu_ints(l.counts)[list] * 4);
         }
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_gate");
-        TCase *tcase = tcase_create("kernels");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "kernels", 120, setup, teardown);
         tcase_add_loop_test(tcase, lists_are_due_when_they_should, 0, (int)COUNT(shapes));
         tcase_add_loop_test(tcase, lists_are_taken_from_what_is_kept, 0, (int)COUNT(taken));
         tcase_add_loop_test(tcase, what_is_kept_is_what_a_plan_chooses, 0, 2 * (int)COUNT(taken));
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

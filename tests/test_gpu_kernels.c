@@ -7,14 +7,9 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)72 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+GPU_SUITE(ROOM)
 
 static const int32_t dims[] = {64, 96, 128, 256}, all_heads[] = {1, 2, 8}, shifts[] = {3, 4, 5, 6};
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
 
 static const int32_t *ints_at(const gpu_buffer *b, bool image)
 {
@@ -67,11 +62,11 @@ static pages make_pages(gpu_test *t, const gpu_blocks *blocks, dci_rng *rng)
         int32_t n = 0;
         p.places = gpu_take(t, (size_t)n_blocks * sizeof(int32_t), GPU_DEVICE);
         for (int32_t b = 0; b < n_blocks; b++)
-                ints(p.places)[b] = dci_rng_below(rng, 2) == 0 ? -1 : n++;
+                gpu_ints(p.places)[b] = dci_rng_below(rng, 2) == 0 ? -1 : n++;
         for (int32_t b = n_blocks - 1; b > 0; b--) {
-                const int32_t c = (int32_t)dci_rng_below(rng, (uint64_t)b + 1), place = ints(p.places)[b];
-                ints(p.places)[b] = ints(p.places)[c];
-                ints(p.places)[c] = place;
+                const int32_t c = (int32_t)dci_rng_below(rng, (uint64_t)b + 1), place = gpu_ints(p.places)[b];
+                gpu_ints(p.places)[b] = gpu_ints(p.places)[c];
+                gpu_ints(p.places)[c] = place;
         }
         p.rows = gpu_take(t, (size_t)(n + 1) * blocks->pool.block_bytes, GPU_DEVICE);
         p.taken = gpu_take(t, (size_t)(blocks->n_rows * blocks->n_heads) * sizeof(uint64_t), GPU_DEVICE);
@@ -95,7 +90,7 @@ static unsigned char *page_row(const pages *p, const gpu_buffer *table, int32_t 
         if (p->blocks == NULL)
                 return NULL;
         const int32_t page = 1 << p->blocks->page_shift,
-                      place = ints(p->places)[ints(table)[row * p->blocks->blocks_of_row + position / page]];
+                      place = gpu_ints(p->places)[gpu_ints(table)[row * p->blocks->blocks_of_row + position / page]];
         const size_t row_bytes = p->blocks->pool.key_bytes;
         if (place < 0)
                 return NULL;
@@ -163,8 +158,8 @@ static void append_inputs(append_case *c, dci_rng *rng)
                         const int32_t shift = c->host.page_shift, page = 1 << shift;
                         const int32_t from = (c->first[i] + page - 1) >> shift,
                                       to = (c->first[i] + c->n_new[i]) >> shift;
-                        ints(c->skip)[2 * i] = from;
-                        ints(c->skip)[2 * i + 1] = to > from ? to - (int32_t)dci_rng_below(rng, 2) : from;
+                        gpu_ints(c->skip)[2 * i] = from;
+                        gpu_ints(c->skip)[2 * i + 1] = to > from ? to - (int32_t)dci_rng_below(rng, 2) : from;
                 }
         }
 }
@@ -202,8 +197,8 @@ static void append_model(append_case *c)
                                 for (int32_t p = first; p < end; p++) {
                                         const unsigned char *from = new_row(c, c->begin[i] + p - first, h, v);
                                         const int32_t block = p / (1 << c->host.page_shift);
-                                        const bool skipped = c->has_skip && block >= ints(c->skip)[2 * i] &&
-                                                             block < ints(c->skip)[2 * i + 1];
+                                        const bool skipped = c->has_skip && block >= gpu_ints(c->skip)[2 * i] &&
+                                                             block < gpu_ints(c->skip)[2 * i + 1];
                                         if (c->has_device)
                                                 memcpy(gpu_blocks_row(&c->device, c->table, row, h, p, v), from,
                                                        n_bytes);
@@ -215,7 +210,7 @@ static void append_model(append_case *c)
                                         for (size_t j = 0; j < n_bytes / 2; j++) {
                                                 const float x = gpu_number(from, j, c->dtype);
                                                 if (x - x != 0.0f)
-                                                        ints(c->bad)[row] = 1;
+                                                        gpu_ints(c->bad)[row] = 1;
                                         }
                                 }
                         }
@@ -321,12 +316,9 @@ static void append_once(gpu_test *t, uint64_t seed)
 
 START_TEST(new_tokens_lie_where_the_contract_says)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         const uint64_t n = test_short() ? 32 : 240;
         for (uint64_t seed = 0; seed < n; seed++)
-                append_once(&t, seed);
-        gpu_end(&t);
+                append_once(&gpu, seed);
 }
 END_TEST
 
@@ -375,12 +367,9 @@ static void pack_once(gpu_test *t, uint64_t seed)
 
 START_TEST(packed_blocks_are_blocks_of_the_pool)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         const uint64_t n = test_short() ? 12 : 96;
         for (uint64_t seed = 0; seed < n; seed++)
-                pack_once(&t, seed);
-        gpu_end(&t);
+                pack_once(&gpu, seed);
 }
 END_TEST
 
@@ -423,10 +412,10 @@ static void gather_inputs(gather_case *c, int32_t max_tokens, dci_rng *rng)
         c->n_items = gpu_take(c->t, (size_t)n_filled * sizeof(int32_t), GPU_DEVICE);
         for (int32_t l = 0; l < n_filled; l++) {
                 dci_gpu_item *items = (dci_gpu_item *)(void *)c->items->image + (size_t)l * (size_t)c->stride;
-                ints(c->n_items)[l] = fill_items(items, c->stride, max_tokens, c->shift,
-                                                 c->lanes.args.sink + c->lanes.args.ring, rng);
-                if (ints(c->n_items)[l] > c->most)
-                        c->most = ints(c->n_items)[l];
+                gpu_ints(c->n_items)[l] = fill_items(items, c->stride, max_tokens, c->shift,
+                                                     c->lanes.args.sink + c->lanes.args.ring, rng);
+                if (gpu_ints(c->n_items)[l] > c->most)
+                        c->most = gpu_ints(c->n_items)[l];
         }
         /* The last page of a sequence may be in part what nobody has written: it is copied as it is. */
         for (int32_t r = 0; r < c->n_rows; r++)
@@ -448,7 +437,7 @@ static void gather_model(gather_case *c)
                 for (int32_t h = 0; h < c->n_heads; h++) {
                         const size_t l = c->shared ? 0 : (size_t)(i * c->n_heads + h);
                         const dci_gpu_item *items = (dci_gpu_item *)(void *)c->items->image + l * (size_t)c->stride;
-                        for (int32_t k = 0; k < ints(c->n_items)[l]; k++)
+                        for (int32_t k = 0; k < gpu_ints(c->n_items)[l]; k++)
                                 for (int32_t u = 0; u < 1 << c->shift; u++)
                                         for (int32_t v = 0; v < 2; v++) {
                                                 const int32_t row = c->sequences[i], position = items[k].position + u;
@@ -518,12 +507,9 @@ static void gather_once(gpu_test *t, uint64_t seed)
 
 START_TEST(what_is_fetched_lies_in_its_slots)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         const uint64_t n = test_short() ? 16 : 160;
         for (uint64_t seed = 0; seed < n; seed++)
-                gather_once(&t, seed);
-        gpu_end(&t);
+                gather_once(&gpu, seed);
 }
 END_TEST
 
@@ -532,68 +518,60 @@ START_TEST(places_are_those_of_the_last_changes)
 {
         enum { BLOCKS = 3000 };
         static const int32_t counts[] = {0, 1, 31, 256, 257, 1400};
-        gpu_test t;
-        gpu_begin(&t, (size_t)1 << 20);
         for (size_t i = 0; i < COUNT(counts); i++) {
-                gpu_reset(&t);
-                gpu_buffer *places = gpu_take(&t, BLOCKS * sizeof(int32_t), GPU_DEVICE),
-                           *changes = gpu_take(&t, 2 * BLOCKS * sizeof(int32_t), GPU_MAPPED);
+                gpu_reset(&gpu);
+                gpu_buffer *places = gpu_take(&gpu, BLOCKS * sizeof(int32_t), GPU_DEVICE),
+                           *changes = gpu_take(&gpu, 2 * BLOCKS * sizeof(int32_t), GPU_MAPPED);
                 for (int32_t b = 0; b < BLOCKS; b++)
-                        ints(places)[b] = -1;
+                        gpu_ints(places)[b] = -1;
                 for (int32_t c = 0; c < counts[i]; c++) {
-                        ints(changes)[2 * c] = (c * 7 + 5) % BLOCKS;
-                        ints(changes)[2 * c + 1] = c % 3 - 1;
+                        gpu_ints(changes)[2 * c] = (c * 7 + 5) % BLOCKS;
+                        gpu_ints(changes)[2 * c + 1] = c % 3 - 1;
                 }
-                gpu_send_all(&t);
+                gpu_send_all(&gpu);
                 for (int32_t c = 0; c < counts[i]; c++)
-                        ints(places)[ints(changes)[2 * c]] = ints(changes)[2 * c + 1];
+                        gpu_ints(places)[gpu_ints(changes)[2 * c]] = gpu_ints(changes)[2 * c + 1];
                 const dci_gpu_reside_args args = {.changes = ints_at(changes, false),
                                                   .places = (int32_t *)(void *)places->device,
                                                   .n = counts[i]};
-                ck_ok(t.ops->reside(t.gpu, t.stream, &args));
-                gpu_same(&t, places, "places");
-                gpu_same(&t, changes, "changes");
+                ck_ok(gpu.ops->reside(gpu.gpu, gpu.stream, &args));
+                gpu_same(&gpu, places, "places");
+                gpu_same(&gpu, changes, "changes");
         }
-        gpu_end(&t);
 }
 END_TEST
 
 /* What a graph captured is done when it is launched, as often as it is, with what its pointers then show. */
 START_TEST(captured_copies_run_at_each_launch)
 {
-        gpu_test t;
         void *graph = NULL;
-        gpu_begin(&t, (size_t)1 << 16);
-        gpu_buffer *from = gpu_take(&t, 1000, GPU_MAPPED), *to = gpu_take(&t, 1000, GPU_DEVICE);
-        gpu_send_all(&t);
-        ck_ok(t.ops->capture_begin(t.gpu, t.stream));
-        ck_ok(t.ops->copy(t.gpu, t.stream, to->device, from->device, 1000));
-        ck_ok(t.ops->fill(t.gpu, t.stream, to->device, 3, 10));
-        ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
-        gpu_same(&t, to, "a capture runs nothing");
+        gpu_buffer *from = gpu_take(&gpu, 1000, GPU_MAPPED), *to = gpu_take(&gpu, 1000, GPU_DEVICE);
+        gpu_send_all(&gpu);
+        ck_ok(gpu.ops->capture_begin(gpu.gpu, gpu.stream));
+        ck_ok(gpu.ops->copy(gpu.gpu, gpu.stream, to->device, from->device, 1000));
+        ck_ok(gpu.ops->fill(gpu.gpu, gpu.stream, to->device, 3, 10));
+        ck_ok(gpu.ops->capture_end(gpu.gpu, gpu.stream, &graph));
+        gpu_same(&gpu, to, "a capture runs nothing");
         for (int round = 1; round <= 2; round++) {
                 memset(from->image, round, 1000);
                 memset(to->image, round, 1000);
                 memset(to->image, 3, 10);
-                gpu_send(&t, from);
-                ck_ok(t.ops->graph_launch(t.gpu, graph, t.stream));
-                gpu_same(&t, to, "a launch");
+                gpu_send(&gpu, from);
+                ck_ok(gpu.ops->graph_launch(gpu.gpu, graph, gpu.stream));
+                gpu_same(&gpu, to, "a launch");
         }
-        t.ops->graph_destroy(t.gpu, graph);
-        gpu_end(&t);
+        gpu.ops->graph_destroy(gpu.gpu, graph);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_kernels");
-        TCase *tcase = tcase_create("gpu_kernels");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "gpu_kernels", 120, setup, teardown);
         tcase_add_test(tcase, new_tokens_lie_where_the_contract_says);
         tcase_add_test(tcase, packed_blocks_are_blocks_of_the_pool);
         tcase_add_test(tcase, what_is_fetched_lies_in_its_slots);
         tcase_add_test(tcase, places_are_those_of_the_last_changes);
         tcase_add_test(tcase, captured_copies_run_at_each_launch);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -14,8 +14,8 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)24 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define SEED 5
+GPU_SUITE(ROOM)
 
 typedef struct shape {
         const char *name;
@@ -197,36 +197,30 @@ static const shape shapes[] = {{"dim 64, bf16", 64, DCI_BF16, 2, 500, 12, 6},
 
 START_TEST(clusters_are_those_of_the_cpu)
 {
-        gpu_test t;
         world w;
-        gpu_begin(&t, ROOM);
-        make_world(&w, &t, &shapes[_i]);
+        make_world(&w, &gpu, &shapes[_i]);
         fill_like_keys(&w);
         compare(&w);
-        gpu_end(&t);
 }
 END_TEST
 
 /* Keys of a model (DCI_TEST_TRACE: others), as clusterkv divides them. */
 START_TEST(keys_of_a_model_too)
 {
-        gpu_test t;
         world w;
         char path[512];
         dci_npy keys;
-        gpu_begin(&t, ROOM);
         snprintf(path, sizeof path, "%s/keys.npy", test_trace_dir());
-        ck_ok(dci_npy_read(t.context, path, &keys));
+        ck_ok(dci_npy_read(gpu.context, path, &keys));
         const size_t most = test_short() ? 700 : 6000, n = keys.shape[0] < most ? keys.shape[0] : most;
         const shape s = {"a trace",         (int32_t)keys.shape[1], DCI_F16, 1, (int32_t)n,
                          (int32_t)(n / 80), test_short() ? 3 : 20};
-        make_world(&w, &t, &s);
+        make_world(&w, &gpu, &s);
         for (size_t i = 0; i < n; i++)
                 memcpy(row_of(&w, 0, i), (const unsigned char *)keys.data + i * keys.shape[1] * 2, keys.shape[1] * 2);
         compare(&w);
         ck_assert_uint_eq(count_empty(&w), 0);
         dci_npy_free(&keys);
-        gpu_end(&t);
 }
 END_TEST
 
@@ -234,10 +228,8 @@ END_TEST
 START_TEST(empty_clusters_and_ties_too)
 {
         static const shape s = {"few values", 64, DCI_BF16, 3, 400, 60, 6};
-        gpu_test t;
         world w;
-        gpu_begin(&t, ROOM);
-        make_world(&w, &t, &s);
+        make_world(&w, &gpu, &s);
         for (size_t i = 0; i < (size_t)s.n; i++) {
                 /* Head 0: 40 rows, ten times each; 1: all alike; 2: signs of a few coordinates. */
                 dci_rng alike, signs;
@@ -251,9 +243,8 @@ START_TEST(empty_clusters_and_ties_too)
         }
         compare(&w);
         ck_assert_uint_gt(count_empty(&w), 0);
-        for (size_t h = 0; h < 3 && !gpu_is_host(&t); h++)
+        for (size_t h = 0; h < 3 && !gpu_is_host(&gpu); h++)
                 ck_assert_int_gt(state_of(w.states, true, h)[DCI_GPU_KMEANS_EXACT], 0);
-        gpu_end(&t);
 }
 END_TEST
 
@@ -261,10 +252,8 @@ END_TEST
 START_TEST(rounds_end_when_nothing_changes)
 {
         static const shape s = {"far apart", 64, DCI_F16, 2, 300, 3, 30};
-        gpu_test t;
         world w;
-        gpu_begin(&t, ROOM);
-        make_world(&w, &t, &s);
+        make_world(&w, &gpu, &s);
         for (size_t h = 0; h < 2; h++)
                 for (size_t i = 0; i < (size_t)s.n; i++)
                         for (size_t j = 0; j < (size_t)s.dim; j++)
@@ -272,7 +261,6 @@ START_TEST(rounds_end_when_nothing_changes)
         compare(&w);
         for (size_t h = 0; h < 2; h++)
                 ck_assert_int_lt(state_of(w.states, false, h)[DCI_GPU_KMEANS_ROUNDS], 30);
-        gpu_end(&t);
 }
 END_TEST
 
@@ -281,39 +269,34 @@ START_TEST(bad_rows_are_told)
 {
         static const shape s = {"bad rows", 64, DCI_BF16, 3, 200, 5, 3};
         static const float bad[] = {0.0f, NAN, INFINITY, 3e38f};
-        gpu_test t;
         world w;
-        gpu_begin(&t, ROOM);
-        make_world(&w, &t, &s);
+        make_world(&w, &gpu, &s);
         fill_like_keys(&w);
         for (size_t j = 0; j < (size_t)s.dim; j++)
                 put(&w, 1, 150, j, bad[_i]);
-        gpu_send_all(&t);
+        gpu_send_all(&gpu);
         const dci_gpu_kmeans_args there = args_of(&w, false), here = args_of(&w, true);
-        ck_ok(t.ops->kmeans(t.gpu, t.stream, &there));
+        ck_ok(gpu.ops->kmeans(gpu.gpu, gpu.stream, &there));
         dci_gpu_ref_kmeans(&here);
-        gpu_fetch(&t, w.states);
-        gpu_fetch(&t, w.order);
+        gpu_fetch(&gpu, w.states);
+        gpu_fetch(&gpu, w.order);
         for (size_t h = 0; h < 3; h++) {
                 ck_assert_int_eq(state_of(w.states, true, h)[DCI_GPU_KMEANS_BAD], h == 1);
                 ck_assert_int_eq(state_of(w.states, false, h)[DCI_GPU_KMEANS_BAD], h == 1);
                 const size_t at = h * (size_t)s.n * sizeof(int32_t), n = (size_t)s.n * sizeof(int32_t);
                 ck_assert(h == 1 || memcmp(w.order->back + at, w.order->image + at, n) == 0);
         }
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu kmeans");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 120);
+        TCase *laws = test_case_with(suite, "laws", 120, setup, teardown);
         tcase_add_loop_test(laws, clusters_are_those_of_the_cpu, 0, COUNT(shapes));
         tcase_add_test(laws, keys_of_a_model_too);
         tcase_add_test(laws, empty_clusters_and_ties_too);
         tcase_add_test(laws, rounds_end_when_nothing_changes);
         tcase_add_loop_test(laws, bad_rows_are_told, 0, 4);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

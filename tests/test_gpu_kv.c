@@ -254,8 +254,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
+        TCase *laws = test_case(suite, "laws", 60);
         tcase_add_loop_test(laws, every_preset_is_that_of_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, every_preset_is_that_of_the_cpu_on_the_trace, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, prompts_come_in_pieces, 0, 8);
@@ -265,6 +264,5 @@ int main(void)
         tcase_add_loop_test(laws, every_shape_is_that_of_the_cpu, 0, 6);
         tcase_add_loop_test(laws, lone_query_heads_are_those_of_the_cpu, 0, 4);
         tcase_add_test(laws, outputs_are_of_the_wanted_format);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -265,15 +265,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv turns");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
-        tcase_add_checked_fixture(laws, scratch_open, scratch_close);
+        TCase *laws = test_case_with(suite, "laws", 60, scratch_open, scratch_close);
         tcase_add_loop_test(laws, turns_are_those_of_the_cpu, 0, N_KINDS);
         tcase_add_loop_test(laws, turns_of_steps_under_way_are_waited_for, 0, N_KINDS);
         tcase_add_test(laws, turns_of_a_sequence_that_is_gone_are_gone);
         tcase_add_loop_test(laws, turns_of_steps_that_are_taken_back_never_were, 0, N_KINDS);
         tcase_add_loop_test(laws, turns_go_where_sequences_go, 0, N_KINDS);
         tcase_add_test(laws, no_mark_is_lost_however_late_the_host_asks);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -225,14 +225,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv clusters");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
+        TCase *laws = test_case(suite, "laws", 60);
         tcase_add_loop_test(laws, what_the_host_takes_over_is_what_it_would_form, 0, 2);
         tcase_add_test(laws, several_prompts_end_together);
         tcase_add_test(laws, a_sequence_may_end_otherwise);
         tcase_add_test(laws, rows_without_direction_are_left_to_the_host);
         tcase_add_loop_test(laws, other_clusters_are_the_hosts, 0, 6);
         tcase_add_test(laws, without_memory_the_host_forms_them);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -567,8 +567,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
+        TCase *edges = test_case(suite, "edges", 60);
         tcase_add_test(edges, defaults_are_those_of_the_header);
         tcase_add_test(edges, pieces_are_as_large_as_they_may_be);
         tcase_add_test(edges, configs_that_a_device_has_not_are_refused);
@@ -581,6 +580,5 @@ int main(void)
         tcase_add_test(edges, strides_are_the_callers);
         tcase_add_test(edges, figures_are_what_was_taken);
         tcase_add_loop_test(edges, sequences_may_be_as_long_as_was_said, 0, 2);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -542,15 +542,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv faults");
-        TCase *faults = tcase_create("faults");
-        tcase_set_timeout(faults, 120);
-        tcase_add_checked_fixture(faults, scratch_open, scratch_close);
+        TCase *faults = test_case_with(suite, "faults", 120, scratch_open, scratch_close);
         tcase_add_loop_test(faults, every_allocation_may_fail_once, 0, N_PRESETS);
         tcase_add_loop_test(faults, memory_may_be_short_from_any_allocation_on, 0, N_PRESETS);
         tcase_add_loop_test(faults, a_device_may_refuse_once, 0, N_PRESETS);
         tcase_add_loop_test(faults, a_device_that_fails_is_the_end, 0, N_PRESETS);
         tcase_add_loop_test(faults, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);
         tcase_add_test(faults, a_cache_outlives_its_device);
-        suite_add_tcase(suite, faults);
         return test_main(suite);
 }

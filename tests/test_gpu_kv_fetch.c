@@ -251,13 +251,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv fetch");
-        TCase *fetch = tcase_create("fetch");
-        tcase_set_timeout(fetch, 60);
+        TCase *fetch = test_case(suite, "fetch", 60);
         tcase_add_loop_test(fetch, every_way_to_fetch_gives_the_same_bits, 0, N_PRESETS);
         tcase_add_loop_test(fetch, what_was_fetched_stays_while_it_is_used, 0, N_PRESETS);
         tcase_add_loop_test(fetch, units_are_what_pages_are_made_of, 0, 8);
         tcase_add_loop_test(fetch, recent_tokens_beyond_the_ring_are_read_in_host_memory, 0, KV_N_KINDS);
         tcase_add_loop_test(fetch, rings_and_residents_are_as_on_the_cpu, 0, N_PRESETS);
-        suite_add_tcase(suite, fetch);
         return test_main(suite);
 }

@@ -308,9 +308,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv forks");
-        TCase *forks = tcase_create("forks");
-        tcase_set_timeout(forks, 60);
-        tcase_add_checked_fixture(forks, scratch_open, scratch_close);
+        TCase *forks = test_case_with(suite, "forks", 60, scratch_open, scratch_close);
         tcase_add_loop_test(forks, forks_go_on_as_on_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, cuts_go_on_as_on_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, cuts_within_what_was_fetched_go_on_as_on_the_cpu, 0, 16);
@@ -321,6 +319,5 @@ int main(void)
         tcase_add_loop_test(forks, files_hold_what_the_cpus_hold, 0, KV_N_KINDS);
         tcase_add_test(forks, sequences_are_found_however_many_came_and_went);
         tcase_add_test(forks, a_file_of_too_many_tokens_is_refused);
-        suite_add_tcase(suite, forks);
         return test_main(suite);
 }

@@ -522,8 +522,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv graphs");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
+        TCase *laws = test_case(suite, "laws", 60);
         tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
         tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED + N_PLANNED / 2);
         tcase_add_test(laws, layers_without_their_anchor_are_refused);
@@ -532,6 +531,5 @@ int main(void)
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
         tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 5);
         tcase_add_loop_test(laws, codes_that_are_made_anew, 0, 3);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

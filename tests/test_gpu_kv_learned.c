@@ -294,9 +294,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv learned");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
-        tcase_add_checked_fixture(laws, scratch_open, scratch_close);
+        TCase *laws = test_case_with(suite, "laws", 60, scratch_open, scratch_close);
         tcase_add_loop_test(laws, codes_of_prompts_are_those_of_the_cpu, 0, 4);
         tcase_add_test(laws, forks_and_cuts_go_through_what_the_host_lacks);
         tcase_add_test(laws, codes_are_made_anew_when_the_cpu_makes_them_anew);
@@ -305,6 +303,5 @@ int main(void)
         tcase_add_test(laws, files_have_what_a_decode_needs);
         tcase_add_loop_test(laws, layers_without_codes_are_planned_at_once, DCI_KV_EVERY_STEP, DCI_KV_EVERY_STEP + 1);
         tcase_add_loop_test(laws, layers_without_codes_are_planned_at_once, DCI_KV_PERIODIC, DCI_KV_AHEAD + 1);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -229,13 +229,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv limits");
-        TCase *limits = tcase_create("limits");
-        tcase_set_timeout(limits, 60);
+        TCase *limits = test_case(suite, "limits", 60);
         tcase_add_test(limits, parts_of_a_tail_have_as_many_pages_as_there_are_bits_for);
         tcase_add_test(limits, lists_are_cut_into_no_more_parts_than_sequences);
 #ifdef DCI_WITH_EMULATED
         tcase_add_loop_test(limits, corners_go_through_or_are_refused_at_once, 0, N_CORNERS);
 #endif
-        suite_add_tcase(suite, limits);
         return test_main(suite);
 }

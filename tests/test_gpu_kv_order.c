@@ -579,8 +579,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv order");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
+        TCase *laws = test_case(suite, "laws", 60);
         tcase_add_loop_test(laws, plans_of_a_prompts_step_find_its_rows_in_host_memory, 0, N_PLANNED);
         tcase_add_loop_test(laws, layers_prompts_may_end_in_different_steps, 0, 5 * N_APARTS);
         tcase_add_loop_test(laws, plans_that_are_refused_leave_nothing_behind, 0, N_PLANNED);
@@ -588,6 +587,5 @@ int main(void)
         tcase_add_test(laws, a_prompt_waits_for_lists_that_are_chosen_ahead);
         tcase_add_test(laws, scores_know_what_was_formed_right_before_them);
         tcase_add_loop_test(laws, who_waits_for_a_captured_step_is_refused, 0, N_PLANNED);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -406,9 +406,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv resident pages");
-        TCase *laws = tcase_create("laws"), *lives = tcase_create("lives");
-        tcase_set_timeout(laws, 60);
-        tcase_set_timeout(lives, 60);
+        TCase *laws = test_case(suite, "laws", 60), *lives = test_case(suite, "lives", 60);
         tcase_add_loop_test(lives, outputs_are_the_same_bits_with_any_room, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, what_is_resident_is_not_read_over_the_bus, 0, 4);
         tcase_add_test(laws, the_sequence_stepped_least_recently_leaves_first);
@@ -417,7 +415,5 @@ int main(void)
         tcase_add_test(laws, forks_bring_what_there_is_room_for);
         tcase_add_test(laws, the_page_that_a_sequence_goes_on_in_comes_back);
         tcase_add_test(laws, room_is_of_the_limit_and_no_more_than_is_needed);
-        suite_add_tcase(suite, laws);
-        suite_add_tcase(suite, lives);
         return test_main(suite);
 }

@@ -106,10 +106,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("gpu kv threads");
-        TCase *threads = tcase_create("threads");
-        tcase_set_timeout(threads, 120);
+        TCase *threads = test_case(suite, "threads", 120);
         tcase_add_loop_test(threads, others_may_call_while_one_steps, 0, (int)(sizeof presets / sizeof *presets));
         tcase_add_test(threads, caches_of_one_context_work_side_by_side);
-        suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -7,8 +7,8 @@
 #include "tests/gpu_fixture.h"
 
 #define ROOM ((size_t)16 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MAX_SEQUENCES 4
+GPU_SUITE(ROOM)
 
 typedef struct walk {
         const char *name;
@@ -43,11 +43,6 @@ typedef struct state {
         gpu_buffer *out_slots, *out_counts, *out_header, *items, *n_items, *counters;
         unsigned char *chosen; /* [row][head][n_tokens]: whether a lane's list has a position */
 } state;
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
 
 static gpu_buffer *take_ints(state *s, size_t n, int kind)
 {
@@ -123,14 +118,14 @@ static void next_step(state *s, int32_t step)
         memcpy(s->b_now->image, &s->now, sizeof s->now);
         for (int32_t i = 0; i < s->n; i++) {
                 const int32_t row = (from + i) % w->n_rows;
-                ints(s->rows)[i] = row;
-                ints(s->sink_end)[i] = 4 + i;
-                ints(s->recent_begin)[i] = w->n_tokens - step % 50;
-                ints(s->n_tokens)[i] = w->n_tokens + step;
+                gpu_ints(s->rows)[i] = row;
+                gpu_ints(s->sink_end)[i] = 4 + i;
+                gpu_ints(s->recent_begin)[i] = w->n_tokens - step % 50;
+                gpu_ints(s->n_tokens)[i] = w->n_tokens + step;
                 for (int32_t h = 0; h < w->n_heads; h++) {
                         const size_t list = (size_t)(i * w->n_heads + h), lane = (size_t)(row * w->n_heads + h);
-                        ints(s->counts)[list] = move_list(s, s->chosen + lane * (size_t)w->n_tokens,
-                                                          ints(s->positions) + list * (size_t)w->stride);
+                        gpu_ints(s->counts)[list] = move_list(s, s->chosen + lane * (size_t)w->n_tokens,
+                                                              gpu_ints(s->positions) + list * (size_t)w->stride);
                 }
         }
         memset(s->out_slots->image, 0xff, s->out_slots->n_bytes);
@@ -157,10 +152,10 @@ static void model_lane(state *s, int32_t i, int32_t h)
         static int32_t frame_of[40000];
         static frame free_frames[DCI_GPU_MAX_FRAMES];
         const walk *w = s->w;
-        const int32_t row = ints(s->rows)[i], per = 1 << w->unit_shift, n_units = w->n_tokens / per + 1;
+        const int32_t row = gpu_ints(s->rows)[i], per = 1 << w->unit_shift, n_units = w->n_tokens / per + 1;
         const size_t list = (size_t)(i * w->n_heads + h), lane = (size_t)(row * w->n_heads + h);
-        const int32_t *positions = ints(s->positions) + list * (size_t)w->stride, count = ints(s->counts)[list];
-        int32_t *tags = ints(s->tags) + lane * (size_t)w->n_frames, n_free = 0, used = 0, n_items = 0;
+        const int32_t *positions = gpu_ints(s->positions) + list * (size_t)w->stride, count = gpu_ints(s->counts)[list];
+        int32_t *tags = gpu_ints(s->tags) + lane * (size_t)w->n_frames, n_free = 0, used = 0, n_items = 0;
         uint32_t *stamps = (uint32_t *)(void *)s->stamps->image + lane * (size_t)w->n_frames;
         uint64_t *counters = (uint64_t *)(void *)s->counters->image + lane * 3;
         dci_gpu_item *items = (dci_gpu_item *)(void *)s->items->image + list * (size_t)w->stride;
@@ -195,11 +190,11 @@ static void model_lane(state *s, int32_t i, int32_t h)
                 }
                 const int32_t f = frame_of[unit];
                 counters[2] += f < 0;
-                ints(s->out_slots)[list * (size_t)w->stride + (size_t)k] =
+                gpu_ints(s->out_slots)[list * (size_t)w->stride + (size_t)k] =
                         f < 0 ? -1 - positions[k] : 100 + f * per + positions[k] % per;
         }
-        ints(s->n_items)[list] = n_items;
-        ints(s->out_counts)[list] = count;
+        gpu_ints(s->n_items)[list] = n_items;
+        gpu_ints(s->out_counts)[list] = count;
 }
 
 static void model(state *s)
@@ -207,9 +202,9 @@ static void model(state *s)
         for (int32_t i = 0; i < s->n; i++) {
                 for (int32_t h = 0; h < s->w->n_heads; h++)
                         model_lane(s, i, h);
-                ints(s->out_header)[i] = ints(s->sink_end)[i];
-                ints(s->out_header)[s->n + i] = ints(s->recent_begin)[i];
-                ints(s->out_header)[2 * s->n + i] = ints(s->n_tokens)[i];
+                gpu_ints(s->out_header)[i] = gpu_ints(s->sink_end)[i];
+                gpu_ints(s->out_header)[s->n + i] = gpu_ints(s->recent_begin)[i];
+                gpu_ints(s->out_header)[2 * s->n + i] = gpu_ints(s->n_tokens)[i];
         }
 }
 
@@ -293,31 +288,23 @@ static void go(gpu_test *t, const walk *w, uint64_t seed, bool captured)
 
 START_TEST(frames_hold_what_was_used_last)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (size_t w = 0; w < COUNT(walks); w++)
-                go(&t, &walks[w], 17 + w, false);
-        gpu_end(&t);
+                go(&gpu, &walks[w], 17 + w, false);
 }
 END_TEST
 
 START_TEST(a_graph_resolves_as_a_call_does)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (size_t w = 0; w < COUNT(walks); w += 3)
-                go(&t, &walks[w], 91 + w, true);
-        gpu_end(&t);
+                go(&gpu, &walks[w], 91 + w, true);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_resolve");
-        TCase *tcase = tcase_create("gpu_resolve");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "gpu_resolve", 120, setup, teardown);
         tcase_add_test(tcase, frames_hold_what_was_used_last);
         tcase_add_test(tcase, a_graph_resolves_as_a_call_does);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

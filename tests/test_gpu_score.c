@@ -6,7 +6,7 @@
 #include "tests/gpu_score_fixture.h"
 
 #define ROOM ((size_t)48 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+GPU_SUITE(2 * ROOM)
 
 /* Sink, window, budget and unit; tokens of the sequences. */
 #define SIZES 16, 64, 256, 16
@@ -31,8 +31,6 @@ static const int32_t dims[] = {64, 96, 128, 256}, groups[] = {1, 2, 3, 4, 5, 8, 
 
 START_TEST(codes_score_as_the_coder_scans)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         uint64_t seed = 1;
         for (int32_t bits = 1; bits <= 4; bits *= 2)
                 for (size_t d = 0; d < COUNT(dims); d++)
@@ -42,16 +40,13 @@ START_TEST(codes_score_as_the_coder_scans)
                                 c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
                                 if (test_short() ? seed % 5 == 0 : !test_thin() || (d + g) % 2 == 0)
-                                        score_go(&t, &c, seed);
+                                        score_go(&gpu, &c, seed);
                         }
-        gpu_end(&t);
 }
 END_TEST
 
 START_TEST(rows_score_as_their_kinds_say)
 {
-        gpu_test t;
-        gpu_begin(&t, 2 * ROOM);
         uint64_t seed = 1;
         for (int32_t kind = DCI_GPU_MEANS; kind <= DCI_GPU_CUBOIDS; kind++)
                 for (size_t d = 0; d < COUNT(dims); d++)
@@ -64,9 +59,8 @@ START_TEST(rows_score_as_their_kinds_say)
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
                                 c.n_tokens[2] = 2800;
                                 if (test_short() ? seed % 5 == 0 : !test_thin() || (d + g) % 2 == 0)
-                                        score_go(&t, &c, seed);
+                                        score_go(&gpu, &c, seed);
                         }
-        gpu_end(&t);
 }
 END_TEST
 
@@ -111,67 +105,56 @@ START_TEST(unusual_numbers_and_lengths)
                      PACK(16, 64, 256, 512), PACK(400000, 300, 300), 0, 9),
                 CASE("long lists of pages", DCI_GPU_MEANS, 4, 64, 4, DCI_BF16, DCI_BF16, 1, 3, 2, false, false, true,
                      NORMAL, PACK(16, 64, 256, 8), PACK(20000, 3000, 300), 0, 0)};
-        gpu_test t;
-        gpu_begin(&t, 2 * ROOM);
         for (size_t i = 0; i < COUNT(cases); i++)
-                score_go(&t, &cases[i], 300 + i);
-        gpu_end(&t);
+                score_go(&gpu, &cases[i], 300 + i);
 }
 END_TEST
 
 START_TEST(a_graph_scores_longer_sequences)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (int32_t kind = DCI_GPU_CODES; kind <= DCI_GPU_MINMAX; kind++) {
                 score_case c = shape(kind, 4, 128, 4);
                 c.shift = kind == DCI_GPU_CODES ? 0 : 4;
-                score_replay(&t, &c, (uint64_t)kind);
+                score_replay(&gpu, &c, (uint64_t)kind);
         }
-        gpu_end(&t);
 }
 END_TEST
 
 /* Shapes that no kernel is built for. */
 START_TEST(what_is_refused)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         const score_case c = shape(DCI_GPU_CODES, 4, 128, 4);
         score_state s;
-        score_make(&s, &t, &c, 1);
+        score_make(&s, &gpu, &c, 1);
         dci_gpu_score_args args = score_arguments(&s);
-        if (!gpu_is_host(&t)) {
+        if (!gpu_is_host(&gpu)) {
                 args.dim = 80;
-                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "80");
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED, "80");
                 args = score_arguments(&s);
                 args.group = 17;
-                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "17");
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED, "17");
                 args = score_arguments(&s);
                 args.bits = 3;
-                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "3 bits");
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED, "3 bits");
                 args = score_arguments(&s);
                 args.n_parts = 65;
-                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "65 parts");
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "65 parts");
         }
         args = score_arguments(&s);
         args.n_sequences = 0;
-        ck_ok(t.ops->score(t.gpu, t.stream, &args));
+        ck_ok(gpu.ops->score(gpu.gpu, gpu.stream, &args));
         score_unmake(&s);
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_score");
-        TCase *tcase = tcase_create("gpu_score");
-        tcase_set_timeout(tcase, 240);
+        TCase *tcase = test_case_with(suite, "gpu_score", 240, setup, teardown);
         tcase_add_test(tcase, codes_score_as_the_coder_scans);
         tcase_add_test(tcase, rows_score_as_their_kinds_say);
         tcase_add_test(tcase, unusual_numbers_and_lengths);
         tcase_add_test(tcase, a_graph_scores_longer_sequences);
         tcase_add_test(tcase, what_is_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -6,7 +6,7 @@
 #include "tests/gpu_score_fixture.h"
 
 #define ROOM ((size_t)48 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+GPU_SUITE(ROOM)
 
 static score_case shape(int32_t bits, int32_t dim, int32_t group)
 {
@@ -29,8 +29,6 @@ static const int32_t dims[] = {64, 96, 128, 256}, groups[] = {1, 2, 4, 5, 8, 16}
 
 START_TEST(learned_codes_score_as_the_coder_scans)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         uint64_t seed = 1;
         for (size_t b = 0; b < COUNT(widths); b++)
                 for (size_t d = 0; d < COUNT(dims); d++)
@@ -43,23 +41,20 @@ START_TEST(learned_codes_score_as_the_coder_scans)
                                     (test_short()  ? seed % 7 == 0
                                      : test_thin() ? (b + d + g) % 2 == 0
                                                    : dims[d] < 256 || seed % 2 == 0))
-                                        score_go(&t, &c, seed);
+                                        score_go(&gpu, &c, seed);
                         }
-        gpu_end(&t);
 }
 END_TEST
 
 START_TEST(unusual_numbers_and_lengths)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (int32_t data = EQUAL; data <= BAD_QUERIES; data++)
                 for (int32_t bits = 2; bits <= 4; bits++) {
                         score_case c = shape(bits, bits == 2 ? 128 : 64, 4);
                         c.data = data;
                         c.n_heads = 3;
                         c.query_dtype = data == BAD_QUERIES ? DCI_BF16 : DCI_F32;
-                        score_go(&t, &c, (uint64_t)(10 * data + bits));
+                        score_go(&gpu, &c, (uint64_t)(10 * data + bits));
                 }
         static const struct {
                 int32_t tokens[3], parts;
@@ -76,58 +71,49 @@ START_TEST(unusual_numbers_and_lengths)
                 c.n_parts = lengths[i].parts;
                 c.sizes = lengths[i].sizes;
                 c.kept = lengths[i].kept;
-                score_go(&t, &c, 100 + i);
+                score_go(&gpu, &c, 100 + i);
         }
         score_case c = shape(2, 64, 2);
         c.n_tokens[1] = 530000;
         c.physical = 3;
         c.n_heads = 1;
         c.kept = false;
-        score_go(&t, &c, 200);
-        gpu_end(&t);
+        score_go(&gpu, &c, 200);
 }
 END_TEST
 
 START_TEST(a_graph_scores_longer_sequences)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         for (int32_t bits = 1; bits <= 4; bits++) {
                 const score_case c = shape(bits, 128, 4);
-                score_replay(&t, &c, (uint64_t)bits);
+                score_replay(&gpu, &c, (uint64_t)bits);
         }
-        gpu_end(&t);
 }
 END_TEST
 
 START_TEST(what_is_refused)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
         const score_case c = shape(4, 256, 4);
         score_state s;
-        score_make(&s, &t, &c, 1);
+        score_make(&s, &gpu, &c, 1);
         dci_gpu_score_args args = score_arguments(&s);
         args.bits = 8;
-        if (!gpu_is_host(&t))
-                ck_refused(t.ops->score(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED, "8 bits and 256 elements");
+        if (!gpu_is_host(&gpu))
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED, "8 bits and 256 elements");
         args.n_sequences = 0;
         args.bits = 4;
-        ck_ok(t.ops->score(t.gpu, t.stream, &args));
+        ck_ok(gpu.ops->score(gpu.gpu, gpu.stream, &args));
         score_unmake(&s);
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_score_learned");
-        TCase *tcase = tcase_create("gpu_score_learned");
-        tcase_set_timeout(tcase, 240);
+        TCase *tcase = test_case_with(suite, "gpu_score_learned", 240, setup, teardown);
         tcase_add_test(tcase, learned_codes_score_as_the_coder_scans);
         tcase_add_test(tcase, unusual_numbers_and_lengths);
         tcase_add_test(tcase, a_graph_scores_longer_sequences);
         tcase_add_test(tcase, what_is_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

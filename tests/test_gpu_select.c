@@ -12,8 +12,8 @@
 #include "tests/gpu_select_model.h"
 
 #define ROOM ((size_t)28 << 20)
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
 #define MAX_SEQUENCES 6
+GPU_SUITE(ROOM)
 
 static const choose_case shapes[] = {
         {"tokens", GAUSSIAN, 4, KEPT, 0, 0, 16, 5, 2, 128, 6000, 0, 0},
@@ -376,56 +376,45 @@ static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
 
 START_TEST(the_best_are_chosen_whatever_was_there)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
-        go(&t, &shapes[_i], 5 + (uint64_t)_i, false);
-        gpu_end(&t);
+        go(&gpu, &shapes[_i], 5 + (uint64_t)_i, false);
 }
 END_TEST
 
 START_TEST(a_graph_chooses_from_longer_sequences)
 {
-        gpu_test t;
-        gpu_begin(&t, ROOM);
-        go(&t, &shapes[_i], 71 + (uint64_t)_i, true);
-        gpu_end(&t);
+        go(&gpu, &shapes[_i], 71 + (uint64_t)_i, true);
 }
 END_TEST
 
 START_TEST(what_cannot_be_done_is_said)
 {
-        gpu_test t;
         choose_state s;
-        gpu_begin(&t, ROOM);
-        make(&s, &t, &shapes[0], 1);
+        make(&s, &gpu, &shapes[0], 1);
         next_step(&s, 0);
         dci_gpu_select_args args = arguments(&s, false);
         args.n_sequences = 0;
-        ck_ok(t.ops->select(t.gpu, t.stream, &args));
-        if (!gpu_is_host(&t)) {
+        ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
+        if (!gpu_is_host(&gpu)) {
                 args = arguments(&s, false);
                 args.group = DCI_GPU_MAX_GROUP + 1;
-                ck_refused(t.ops->select(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "17 query heads");
+                ck_refused(gpu.ops->select(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "17 query heads");
                 args = arguments(&s, false);
                 args.stride = DCI_GPU_MAX_LIST + 1;
-                ck_refused(t.ops->select(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "8193");
+                ck_refused(gpu.ops->select(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "8193");
                 args = arguments(&s, false);
                 args.n_parts = DCI_GPU_MAX_PARTS + 1;
-                ck_refused(t.ops->select(t.gpu, t.stream, &args), DCI_ERR_LIMIT, "65 parts");
+                ck_refused(gpu.ops->select(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "65 parts");
         }
         done(&s);
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_choose");
-        TCase *tcase = tcase_create("gpu_choose");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "gpu_choose", 120, setup, teardown);
         tcase_add_loop_test(tcase, the_best_are_chosen_whatever_was_there, 0, (int)COUNT(shapes));
         tcase_add_loop_test(tcase, a_graph_chooses_from_longer_sequences, 0, (int)COUNT(shapes));
         tcase_add_test(tcase, what_cannot_be_done_is_said);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -13,7 +13,8 @@
 #include "simd/convert.h"
 #include "sketch/coder.h"
 
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+GPU_SUITE(TAIL_ROOM)
+
 #define BLOCK 128
 #define KEPT                                                                                                           \
         16 /* sink and window, and the budget: nothing is left for a list, so that one candidate makes a sequence sparse */
@@ -68,16 +69,6 @@ typedef struct world {
         float *wanted, *wanted_lse;
 } world;
 
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
-
-static float *floats(const gpu_buffer *b)
-{
-        return (float *)(void *)b->image;
-}
-
 static float *decoded_row(const world *w, size_t row, size_t head, size_t token)
 {
         return w->decoded + ((row * (size_t)w->s->n_heads + head) * w->most + token) * (size_t)w->s->dim;
@@ -105,7 +96,8 @@ static void put_tokens(world *w, size_t row, size_t head, size_t first, size_t n
         const float *rows[DCI_CODE_ROWS] = {NULL};
         dci_coded_row coded[DCI_CODE_ROWS];
         uint8_t codes[DCI_GPU_MAX_DIM];
-        memcpy(w->coder.centre, floats(w->centres) + (row * (size_t)w->s->n_heads + head) * dim, dim * sizeof(float));
+        memcpy(w->coder.centre, gpu_floats(w->centres) + (row * (size_t)w->s->n_heads + head) * dim,
+               dim * sizeof(float));
         memset(block, 0, w->coder.layout.n_bytes);
         for (size_t i = 0; i < n; i++) {
                 make_value(w, w->coder.centre, first + i, values + i * dim);
@@ -217,15 +209,15 @@ static void next_step(world *w, size_t share)
         memset(w->scores->image, 0xff, w->scores->n_bytes);
         for (size_t i = 0; i < TAIL_SEQUENCES; i++) {
                 const size_t n = ((size_t)w->s->candidates[i] * share + 3) / 4;
-                ints(w->rows)[i] = (int32_t)tail_row(i);
+                gpu_ints(w->rows)[i] = (int32_t)tail_row(i);
                 /* What has no summaries yet is no candidate, however long the sequence is. */
-                ints(w->n_tokens)[i] = (int32_t)(n + KEPT) + (i == 2 && n > 0 ? 40 : 0);
-                ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? 5 : 0);
+                gpu_ints(w->n_tokens)[i] = (int32_t)(n + KEPT) + (i == 2 && n > 0 ? 40 : 0);
+                gpu_ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? 5 : 0);
                 for (size_t h = 0; h < n_heads; h++)
                         for (size_t k = 0; k < n; k++)
                                 for (size_t q = 0; q < group; q++) {
                                         const float score = make_score(w, k, n);
-                                        float *at = floats(w->scores) + ((i * n_heads + h) * w->most + k) * group;
+                                        float *at = gpu_floats(w->scores) + ((i * n_heads + h) * w->most + k) * group;
                                         at[q] = q == 0 || (at[0] != -FLT_MAX && score != -FLT_MAX) ? score : at[0];
                                 }
         }
@@ -237,11 +229,11 @@ static void model_query(world *w, size_t i, size_t h, size_t q, size_t n)
         const size_t list = i * (size_t)w->s->n_heads + h, query = list * group + q;
         double most = -INFINITY, sum = 0, all[DCI_GPU_MAX_DIM] = {0};
         for (size_t k = 0; k < n; k++) {
-                const float score = floats(w->scores)[(list * w->most + k) * group + q];
+                const float score = gpu_floats(w->scores)[(list * w->most + k) * group + q];
                 most = score != -FLT_MAX && (double)score > most ? (double)score : most;
         }
         for (size_t k = 0; k < n; k++) {
-                const float score = floats(w->scores)[(list * w->most + k) * group + q];
+                const float score = gpu_floats(w->scores)[(list * w->most + k) * group + q];
                 const double weight = score != -FLT_MAX ? exp((double)score - most) : 0;
                 const float *row = decoded_row(w, tail_row(i), h, k);
                 sum += weight;
@@ -298,7 +290,7 @@ static void compare_query(world *w, size_t query)
         const size_t dim = (size_t)w->s->dim, group = (size_t)w->s->group, n_heads = (size_t)w->s->n_heads;
         const size_t list = query / group, row = tail_row(list / n_heads);
         const float *out = (const float *)(const void *)w->out->back + query * dim, *wanted = w->wanted + query * dim;
-        const float *centre = floats(w->centres) + (row * n_heads + list % n_heads) * dim;
+        const float *centre = gpu_floats(w->centres) + (row * n_heads + list % n_heads) * dim;
         const float lse = ((const float *)(const void *)w->lse->back)[query], wanted_lse = w->wanted_lse[query];
         double off = 0, way = 0, size = 0;
         if (wanted_lse == -INFINITY) {
@@ -349,11 +341,8 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
 
 START_TEST(outputs_are_those_of_decoded_rows)
 {
-        gpu_test t;
-        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(shapes); i++)
-                go(&t, &shapes[i], 5 + i);
-        gpu_end(&t);
+                go(&gpu, &shapes[i], 5 + i);
 }
 END_TEST
 
@@ -388,37 +377,29 @@ static void replay(gpu_test *t, const shape *s, uint64_t seed)
 
 START_TEST(a_graph_follows_sequences_that_grow)
 {
-        gpu_test t;
-        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(shapes); i += 4)
-                replay(&t, &shapes[i], 71 + i);
-        gpu_end(&t);
+                replay(&gpu, &shapes[i], 71 + i);
 }
 END_TEST
 
 START_TEST(other_widths_are_refused)
 {
-        gpu_test t;
         const int32_t bits[] = {3, 8, 0};
-        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(bits); i++) {
                 const dci_gpu_tail_args args = {
                         .n_sequences = 1, .n_heads = 1, .group = 4, .dim = 128, .bits = bits[i], .n_parts = 1};
-                ck_assert_int_eq(t.ops->tail(t.gpu, t.stream, &args), DCI_ERR_UNSUPPORTED);
+                ck_assert_int_eq(gpu.ops->tail(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED);
                 ck_assert_ptr_nonnull(strstr(dci_last_error(), "4, 2 or 1"));
         }
-        gpu_end(&t);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_tail");
-        TCase *tcase = tcase_create("gpu_tail");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "gpu_tail", 120, setup, teardown);
         tcase_add_test(tcase, outputs_are_those_of_decoded_rows);
         tcase_add_test(tcase, a_graph_follows_sequences_that_grow);
         tcase_add_test(tcase, other_widths_are_refused);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -10,7 +10,8 @@
 
 #include "simd/kernels.h"
 
-#define COUNT(a) (sizeof(a) / sizeof(a)[0])
+GPU_SUITE(TAIL_ROOM)
+
 #define KEPT 16 /* sink and window, and the budget: what lists hold is not asked here */
 #define SINK 4
 #define KEYS_AT 384
@@ -64,11 +65,6 @@ typedef struct world {
         gpu_buffer *partial, *arrived, *out, *lse;
         double *wanted, *wanted_lse;
 } world;
-
-static int32_t *ints(const gpu_buffer *b)
-{
-        return (int32_t *)(void *)b->image;
-}
 
 /* --- what the device holds ---------------------------------------------------------------------------------------- */
 
@@ -191,7 +187,8 @@ static void select(world *w, size_t sequence, size_t head, size_t n)
         const size_t list = sequence * (size_t)w->s->n_heads + head,
                      lane = tail_row(sequence) * (size_t)w->s->n_heads + head;
         const size_t bytes = (size_t)w->s->dim * 2, n_slots = (size_t)(SINK + RING + w->hot);
-        int32_t *positions = ints(w->positions) + list * STRIDE, *slots = ints(w->slots) + list * STRIDE, count = 0;
+        int32_t *positions = gpu_ints(w->positions) + list * STRIDE, *slots = gpu_ints(w->slots) + list * STRIDE,
+                count = 0;
         bool before = false;
         for (size_t i = 0; i < n && count < STRIDE; i++) {
                 before = is_chosen(w, i, before);
@@ -207,7 +204,7 @@ static void select(world *w, size_t sequence, size_t head, size_t n)
                 }
                 count++;
         }
-        ints(w->counts)[list] = count;
+        gpu_ints(w->counts)[list] = count;
 }
 
 static void next_step(world *w, size_t share)
@@ -219,9 +216,9 @@ static void next_step(world *w, size_t share)
         memset(w->slots->image, 0xff, w->slots->n_bytes);
         for (size_t i = 0; i < TAIL_SEQUENCES; i++) {
                 const size_t n = ((size_t)w->s->candidates[i] * share + 3) / 4;
-                ints(w->rows)[i] = (int32_t)tail_row(i);
-                ints(w->n_tokens)[i] = (int32_t)n + KEPT + (i == 2 && n > 0 ? grain : 0);
-                ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? grain : 0);
+                gpu_ints(w->rows)[i] = (int32_t)tail_row(i);
+                gpu_ints(w->n_tokens)[i] = (int32_t)n + KEPT + (i == 2 && n > 0 ? grain : 0);
+                gpu_ints(w->n_grouped)[i] = (int32_t)n + (i == 0 ? grain : 0);
                 for (size_t h = 0; h < (size_t)w->s->n_heads; h++) {
                         put_means(w, tail_row(i), h, n);
                         select(w, i, h, n);
@@ -234,7 +231,7 @@ static size_t rest_of(const world *w, size_t sequence, size_t head, size_t page,
 {
         const size_t dim = (size_t)w->s->dim, per_page = (size_t)1 << w->s->page_shift, first = page * per_page;
         const size_t size = n - first < per_page ? n - first : per_page, list = sequence * (size_t)w->s->n_heads + head;
-        const int32_t *positions = ints(w->positions) + list * STRIDE;
+        const int32_t *positions = gpu_ints(w->positions) + list * STRIDE;
         size_t rest = size;
         for (size_t j = 0; j < dim; j++) {
                 key[j] = (double)gpu_number(mean_at(w, tail_row(sequence), head, page, false), j, w->s->dtype);
@@ -242,7 +239,7 @@ static size_t rest_of(const world *w, size_t sequence, size_t head, size_t page,
                 key[j] *= w->s->whole != 0 ? 1.0 : (double)size;
                 value[j] *= w->s->whole != 0 ? 1.0 : (double)size;
         }
-        for (int32_t e = 0; e < ints(w->counts)[list]; e++) {
+        for (int32_t e = 0; e < gpu_ints(w->counts)[list]; e++) {
                 const size_t candidate = (size_t)positions[e] - SINK;
                 if (candidate / per_page != page)
                         continue;
@@ -396,20 +393,15 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
 
 START_TEST(outputs_are_those_of_what_is_left_of_pages)
 {
-        gpu_test t;
-        gpu_begin(&t, TAIL_ROOM);
         for (size_t i = 0; i < COUNT(shapes); i++)
-                go(&t, &shapes[i], 5 + i);
-        gpu_end(&t);
+                go(&gpu, &shapes[i], 5 + i);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("gpu_tail_sums");
-        TCase *tcase = tcase_create("gpu_tail_sums");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case_with(suite, "gpu_tail_sums", 120, setup, teardown);
         tcase_add_test(tcase, outputs_are_those_of_what_is_left_of_pages);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "simd/topk.h"
 #include "tests/mdci_fixture.h"
 
 enum { N = 1500, SIZE = 8, GROUPS = 3, Q = GROUPS * SIZE, DIM = TRACE_DIM };
@@ -161,12 +162,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("group");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 60, setup, teardown);
         tcase_add_loop_test(laws, a_union_is_the_lists_of_its_k_interleaved_at_any_effort, 0, 9);
         tcase_add_loop_test(laws, the_progress_of_a_union_ends_once, 0, 3);
         tcase_add_test(laws, scratch_goes_with_the_rows_that_are_looked_at);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

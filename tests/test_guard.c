@@ -239,11 +239,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("test_guard");
-        TCase *tcase = tcase_create("index");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "index", 120);
         tcase_add_test(tcase, a_touch_beside_an_array_is_a_signal);
         tcase_add_loop_test(tcase, an_index_touches_nothing_but_the_arrays_of_its_caller, 0,
                             getenv("DCI_TEST_LONG") != NULL ? 2 : 1);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

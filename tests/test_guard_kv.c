@@ -178,8 +178,7 @@ START_TEST(a_cache_touches_nothing_but_the_arrays_of_its_caller)
                         begin(&l, context, kv_presets[k], k + i);
                         l.kv = kv_create(context, &l.config);
                         live(&l);
-                        dci_kv_destroy(l.kv);
-                        kv_data_free(&l.data);
+                        kv_end(l.kv, &l.data);
                 }
                 dci_context_destroy(context);
         }
@@ -268,11 +267,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("test_guard_kv");
-        TCase *tcase = tcase_create("arrays");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "arrays", 120);
         tcase_add_test(tcase, a_cache_touches_nothing_but_the_arrays_of_its_caller);
         tcase_add_test(tcase, a_cache_touches_nothing_beside_the_memory_of_its_caller);
         tcase_add_test(tcase, a_calibration_reads_nothing_but_its_queries);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -242,12 +242,10 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("test_guard_numbers");
-        TCase *tcase = tcase_create("arrays");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "arrays", 120);
         tcase_add_test(tcase, kmeans_touches_nothing_but_the_arrays_of_its_caller);
         tcase_add_test(tcase, a_sketch_touches_nothing_but_the_arrays_of_its_caller);
         tcase_add_test(tcase, a_transform_touches_nothing_but_the_arrays_of_its_caller);
         tcase_add_test(tcase, calls_for_no_rows_touch_no_array);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

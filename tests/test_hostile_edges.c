@@ -398,12 +398,10 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("hostile arrays");
-        TCase *tcase = tcase_create("arrays");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "arrays", 60);
         tcase_add_loop_test(tcase, numbers_that_are_none_are_refused_by_row_and_change_nothing, 0, N_CALLS);
         tcase_add_loop_test(tcase, arrays_that_are_not_aligned_are_refused_or_read_all_the_same, 0, N_CALLS);
         tcase_add_loop_test(tcase, strides_longer_than_a_row_skip_what_lies_between, 0, N_CALLS);
         tcase_add_loop_test(tcase, lengths_that_leave_the_address_space_are_refused, 0, N_CALLS);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -72,18 +72,13 @@ static void on_axes(float *rows, size_t n)
                 for (size_t p = 0; p < DIM; p++)
                         rows[i * DIM + p] = p == i % DIM ? 1.0f + (float)(i / DIM) : 0.0f;
 }
-static int by_first(const void *a, const void *b)
-{
-        const float x = *(const float *)a, y = *(const float *)b;
-        return (x > y) - (x < y);
-}
 /* On a line, one after the other: each new row lies beyond all cells. */
 static void sorted_on_a_line(float *rows, size_t n)
 {
         for (size_t i = 0; i < n; i++)
                 for (size_t p = 1; p < DIM; p++)
                         rows[i * DIM + p] *= 1e-3f;
-        qsort(rows, n, DIM * sizeof *rows, by_first);
+        qsort(rows, n, DIM * sizeof *rows, test_floats_ascend);
 }
 /* Near and far in turns, and the far ones farther every time. */
 static void near_and_far(float *rows, size_t n)
@@ -388,17 +383,13 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("hostile index");
-        TCase *numbers = tcase_create("numbers");
-        tcase_set_timeout(numbers, 120);
+        TCase *numbers = test_case(suite, "numbers", 120);
         tcase_add_loop_test(numbers, full_effort_equals_the_model_whatever_the_rows, 0, N_HOSTILITIES * 3);
         tcase_add_loop_test(numbers, codes_keep_to_rows_whatever_they_are, 0, N_HOSTILITIES);
         tcase_add_loop_test(numbers, rows_too_short_for_a_direction_count_as_zero, 0, 2);
         tcase_add_loop_test(numbers, one_and_4096_elements_are_answered_as_the_model_does, 0, 9);
         tcase_add_loop_test(numbers, many_copies_are_all_found, 0, 3);
-        suite_add_tcase(suite, numbers);
-        TCase *sequences = tcase_create("sequences");
-        tcase_set_timeout(sequences, 120);
+        TCase *sequences = test_case(suite, "sequences", 120);
         tcase_add_loop_test(sequences, no_row_is_lost_in_long_adversarial_sequences, 0, 4 * 9);
-        suite_add_tcase(suite, sequences);
         return test_main(suite);
 }

@@ -157,8 +157,7 @@ START_TEST(every_preset_gives_numbers_and_keeps_its_own_laws)
                 ck_ok(dci_kv_truncate(kv, sequence, 120));
                 ck_ok(dci_kv_maintain(kv, 0, NULL));
                 passes(kv, what);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
         dci_context_destroy(context);
 }
@@ -210,8 +209,7 @@ START_TEST(attention_to_everything_is_that_of_double_precision)
                                 ck_assert_double_le(fabs((double)kv_out(&seen, layer, 0, q)[j] - wanted[j]), 2e-4);
                 }
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST
@@ -297,15 +295,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("hostile kv");
-        TCase *caches = tcase_create("caches");
-        tcase_set_timeout(caches, 120);
+        TCase *caches = test_case(suite, "caches", 120);
         tcase_add_loop_test(caches, every_preset_gives_numbers_and_keeps_its_own_laws, 0, 2 * KV_N_KINDS);
         tcase_add_loop_test(caches, attention_to_everything_is_that_of_double_precision, 0, 6);
-        suite_add_tcase(suite, caches);
-        TCase *others = tcase_create("others");
-        tcase_set_timeout(others, 60);
+        TCase *others = test_case(suite, "others", 60);
         tcase_add_loop_test(others, sketches_of_hostile_rows_keep_to_their_bound, 0, N_OF_ALL);
         tcase_add_loop_test(others, clusters_of_hostile_rows_pass_their_check, 0, N_OF_ALL);
-        suite_add_tcase(suite, others);
         return test_main(suite);
 }

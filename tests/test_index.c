@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Laws of the exact index: what it answers, and how adds and removes change it. */
-#include "tests/common.h"
+#include "tests/context_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,16 +15,16 @@ static const dci_metric metrics[] = {DCI_METRIC_L2, DCI_METRIC_IP, DCI_METRIC_CO
 static const dci_dtype dtypes[] = {DCI_F32, DCI_F16, DCI_BF16};
 
 /* One shape: every query of one, few and many per call against the model, and all three against each other. */
-static void check_shape(dci_context *context, dci_metric metric, dci_dtype dtype, size_t n, size_t dim,
-                        size_t n_queries, size_t k)
+static void check_shape(dci_context *of, dci_metric metric, dci_dtype dtype, size_t n, size_t dim, size_t n_queries,
+                        size_t k)
 {
         char what[128];
-        snprintf(what, sizeof what, "isa %s metric %d %s n %zu dim %zu k %zu", dci_isa_name(dci_context_isa(context)),
+        snprintf(what, sizeof what, "isa %s metric %d %s n %zu dim %zu k %zu", dci_isa_name(dci_context_isa(of)),
                  metric, dci_dtype_name(dtype), n, dim, k);
         dci_index_config config = index_config(dim, metric, dtype);
         config.add_dtype = config.query_dtype = DCI_F32;
         dci_index *index = NULL;
-        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_create(of, &config, &index));
         float *rows = test_normal(n, dim, n * 31 + dim), *queries = test_normal(n_queries, dim, n + dim * 7);
         ck_ok(dci_index_add(index, n, rows, dim, NULL, NULL));
         naive model;
@@ -69,23 +69,21 @@ START_TEST(exact_against_double_precision_on_every_isa)
         dci_isa isas[6];
         size_t n_isas = test_isas(isas);
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *own = test_context_isa(isas[i]);
                 for (size_t m = 0; m < 3; m++)
                         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
-                                check_shape(context, metrics[m], dtypes[(s + m + i) % 3], shapes[s].n, shapes[s].dim,
+                                check_shape(own, metrics[m], dtypes[(s + m + i) % 3], shapes[s].n, shapes[s].dim,
                                             shapes[s].n_queries, shapes[s].k);
-                dci_context_destroy(context);
+                dci_context_destroy(own);
         }
 }
 END_TEST
 
 START_TEST(exact_for_every_metric_and_format)
 {
-        dci_context *context = test_context(1);
         for (size_t m = 0; m < 3; m++)
                 for (size_t d = 0; d < 3; d++)
                         check_shape(context, metrics[m], dtypes[d], 1500, 64, 48, 20);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -108,12 +106,12 @@ START_TEST(ties_go_to_the_lower_id)
                 ids[i] = (int64_t)(N - i) * 3; /* descending: the order of slots is the wrong one */
         for (size_t i = 0; i < n_isas; i++) {
                 for (int with_ids = 0; with_ids < 2; with_ids++) {
-                        dci_context *context = test_context_isa(isas[i]);
+                        dci_context *own = test_context_isa(isas[i]);
                         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
                         dci_index *index = NULL;
                         naive model;
                         naive_init(&model, DIM, DCI_METRIC_L2);
-                        ck_ok(dci_index_create(context, &config, &index));
+                        ck_ok(dci_index_create(own, &config, &index));
                         ck_ok(dci_index_add(index, N, rows, DIM, with_ids ? ids : NULL, NULL));
                         naive_fill(&model, config.dtype, N, rows, with_ids ? ids : NULL);
                         ck_ok(dci_index_search(index, Q, queries, DIM, K, NULL, got, scores));
@@ -137,7 +135,7 @@ START_TEST(ties_go_to_the_lower_id)
                         }
                         naive_free(&model);
                         dci_index_destroy(index);
-                        dci_context_destroy(context);
+                        dci_context_destroy(own);
                 }
         }
 }
@@ -146,7 +144,6 @@ END_TEST
 START_TEST(equal_rows_are_all_found_in_id_order)
 {
         enum { N = 5000, DIM = 64, K = 900, Q = 20 };
-        dci_context *context = test_context(1);
         dci_index_config config = index_config(DIM, DCI_METRIC_IP, DCI_F32);
         dci_index *index = NULL;
         ck_ok(dci_index_create(context, &config, &index));
@@ -161,7 +158,6 @@ START_TEST(equal_rows_are_all_found_in_id_order)
         free(row);
         free(queries);
         dci_index_destroy(index);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -170,7 +166,6 @@ START_TEST(scales_do_not_lose_rows)
 {
         enum { N = 600, DIM = 48, Q = 32, K = 12 };
         static const float scales[] = {1e-30f, 1e-18f, 1e-6f, 1.0f, 1e6f, 1e16f};
-        dci_context *context = test_context(1);
         for (size_t s = 0; s < sizeof scales / sizeof scales[0]; s++) {
                 for (size_t m = 0; m < 2; m++) {
                         dci_index_config config = index_config(DIM, metrics[m], DCI_F32);
@@ -194,13 +189,11 @@ START_TEST(scales_do_not_lose_rows)
                         dci_index_destroy(index);
                 }
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(real_trace_is_answered_exactly)
 {
-        dci_context *context = test_context(1);
         char path[512];
         dci_npy keys = {0}, queries = {0};
         snprintf(path, sizeof path, "%s/keys.npy", test_trace_dir());
@@ -234,7 +227,6 @@ START_TEST(real_trace_is_answered_exactly)
         }
         dci_npy_free(&keys);
         dci_npy_free(&queries);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -244,7 +236,6 @@ START_TEST(adding_in_any_pieces_equals_adding_at_once)
 {
         enum { N = 3000, DIM = 24, Q = 20, K = 15 };
         static const size_t pieces[] = {1, 3, 16, 250, 1000};
-        dci_context *context = test_context(1);
         float *rows = test_normal(N, DIM, 1), *queries = test_normal(Q, DIM, 2);
         int64_t want[Q * K], got[Q * K];
         dci_index_config config = index_config(DIM, DCI_METRIC_COSINE, DCI_F16);
@@ -269,13 +260,11 @@ START_TEST(adding_in_any_pieces_equals_adding_at_once)
         dci_index_destroy(whole);
         free(rows);
         free(queries);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(default_ids_are_never_reused)
 {
-        dci_context *context = test_context(1);
         dci_index_config config = index_config(2, DCI_METRIC_L2, DCI_F32);
         dci_index *index = NULL;
         const float rows[8] = {0, 0, 1, 0, 2, 0, 3, 0};
@@ -295,7 +284,6 @@ START_TEST(default_ids_are_never_reused)
         ck_assert_uint_eq(count, 5);
         ck_assert_int_eq(memcmp(ids, want, 2 * sizeof *ids), 0);
         dci_index_destroy(index);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -304,7 +292,6 @@ START_TEST(any_sequence_of_adds_and_removes_equals_the_model)
 {
         const size_t rounds = getenv("DCI_TEST_LONG") != NULL ? 3000 : 150;
         enum { DIM = 9, K = 6 };
-        dci_context *context = test_context(1);
         for (uint64_t seed = 0; seed < 4; seed++) {
                 dci_rng rng;
                 dci_rng_seed(&rng, seed);
@@ -362,7 +349,6 @@ START_TEST(any_sequence_of_adds_and_removes_equals_the_model)
                 naive_free(&model);
                 dci_index_destroy(index);
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -370,12 +356,12 @@ START_TEST(removing_gives_memory_back)
 {
         enum { N = 20000, DIM = 64 };
         test_memory memory;
-        dci_context *context = test_context_with(&memory, 1);
+        dci_context *own = test_context_with(&memory, 1);
         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
         dci_index *index = NULL;
         dci_memory_report report;
         ck_ok(dci_memory_report_init(&report, sizeof report));
-        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_create(own, &config, &index));
         size_t empty = atomic_load(&memory.live_bytes);
         float *rows = test_normal(N, DIM, 1);
         ck_ok(dci_index_add(index, N, rows, DIM, NULL, NULL));
@@ -396,7 +382,7 @@ START_TEST(removing_gives_memory_back)
         free(ids);
         free(rows);
         dci_index_destroy(index);
-        dci_context_destroy(context);
+        dci_context_destroy(own);
         ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
 }
 END_TEST
@@ -404,19 +390,19 @@ END_TEST
 START_TEST(a_small_index_is_small)
 {
         test_memory memory;
-        dci_context *context = test_context_with(&memory, 1);
+        dci_context *own = test_context_with(&memory, 1);
         dci_index_config config = index_config(64, DCI_METRIC_IP, DCI_F16);
         dci_index *index = NULL;
         float *rows = test_normal(20, 64, 1);
         config.add_dtype = DCI_F32;
         size_t before = atomic_load(&memory.live_bytes);
-        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_create(own, &config, &index));
         ck_ok(dci_index_add(index, 10, rows, 64, NULL, NULL));
         ck_ok(dci_index_add(index, 10, rows, 64, NULL, NULL)); /* the first chunk grows and its old copy is freed */
         ck_assert_uint_le(atomic_load(&memory.live_bytes) - before, 32 * (64 * 2 + 8) + 2048);
         free(rows);
         dci_index_destroy(index);
-        dci_context_destroy(context);
+        dci_context_destroy(own);
 }
 END_TEST
 
@@ -424,7 +410,6 @@ END_TEST
 START_TEST(rows_that_come_beside_a_search_leave_little_behind)
 {
         enum { DIM = 64, CHUNKS = 1100 };
-        dci_context *context = test_context(1);
         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
         dci_index *index = NULL;
         dci_memory_report report;
@@ -443,7 +428,6 @@ START_TEST(rows_that_come_beside_a_search_leave_little_behind)
         ck_assert_uint_eq(index->rows.n_chunks, CHUNKS);
         free(rows);
         dci_index_destroy(index);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -452,11 +436,11 @@ START_TEST(rows_that_find_no_memory_leave_the_chunks_as_they_were)
 {
         enum { DIM = 64, BEFORE = 3, AFTER = 8 };
         test_memory memory;
-        dci_context *context = test_context_with(&memory, 1);
+        dci_context *own = test_context_with(&memory, 1);
         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
         config.sketch_bits = 4; /* then a chunk takes two */
         dci_index *index = NULL;
-        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_create(own, &config, &index));
         const size_t full = (size_t)1 << index->rows.chunk_shift;
         ck_ok(dci_index_reserve(index, BEFORE * full));
         const size_t before = atomic_load(&memory.live_bytes);
@@ -485,7 +469,7 @@ START_TEST(rows_that_find_no_memory_leave_the_chunks_as_they_were)
         ck_assert_uint_eq(n_failed, 2 * (AFTER - BEFORE));
         atomic_store(&memory.fail_at, 0);
         dci_index_destroy(index);
-        dci_context_destroy(context);
+        dci_context_destroy(own);
         ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);
 }
 END_TEST
@@ -493,9 +477,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index");
-        TCase *answers = tcase_create("answers"), *changes = tcase_create("changes");
-        tcase_set_timeout(answers, 300);
-        tcase_set_timeout(changes, 300);
+        TCase *answers = test_case_with(suite, "answers", 300, context_open_1, context_close),
+              *changes = test_case_with(suite, "changes", 300, context_open_1, context_close);
         tcase_add_test(answers, exact_against_double_precision_on_every_isa);
         tcase_add_test(answers, exact_for_every_metric_and_format);
         tcase_add_test(answers, ties_go_to_the_lower_id);
@@ -509,7 +492,5 @@ int main(void)
         tcase_add_test(changes, a_small_index_is_small);
         tcase_add_test(changes, rows_that_come_beside_a_search_leave_little_behind);
         tcase_add_test(changes, rows_that_find_no_memory_leave_the_chunks_as_they_were);
-        suite_add_tcase(suite, answers);
-        suite_add_tcase(suite, changes);
         return test_main(suite);
 }

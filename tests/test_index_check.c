@@ -215,22 +215,16 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index check");
-        TCase *whole = tcase_create("whole");
-        tcase_set_timeout(whole, 120);
+        TCase *whole = test_case(suite, "whole", 120);
         tcase_add_loop_test(whole, every_kind_metric_format_and_width_passes, 0, 27);
         tcase_add_loop_test(whole, what_was_saved_passes_at_every_instruction_set, 0, 18);
         tcase_add_loop_test(whole, empty_and_emptied_indexes_pass, 0, 3);
-        suite_add_tcase(suite, whole);
-        TCase *damaged = tcase_create("damaged");
-        tcase_set_timeout(damaged, 60);
+        TCase *damaged = test_case(suite, "damaged", 60);
         tcase_add_loop_test(damaged, foreign_projections_and_codes_of_a_file_are_found, 0, 2);
         tcase_add_test(damaged, what_a_borrower_changed_is_found);
-        suite_add_tcase(suite, damaged);
-        TCase *call = tcase_create("call");
-        tcase_set_timeout(call, 120);
+        TCase *call = test_case(suite, "call", 120);
         tcase_add_test(call, bad_arguments_are_refused_and_progress_can_stop_it);
         tcase_add_test(call, any_allocation_may_fail);
         tcase_add_loop_test(call, directions_are_checked_one_at_a_time, 0, 2);
-        suite_add_tcase(suite, call);
         return test_main(suite);
 }

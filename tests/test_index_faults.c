@@ -63,17 +63,17 @@ START_TEST(bad_configs_are_refused)
         REFUSE(dim, 0, DCI_ERR_INVALID, "dim is 0");
         REFUSE(dim, DCI_MAX_DIM + 1, DCI_ERR_LIMIT, "1048577");
         REFUSE(dim, SIZE_MAX, DCI_ERR_LIMIT, "dim");
-        REFUSE(kind, 0, DCI_ERR_INVALID, "kind 0");
-        REFUSE(kind, 99, DCI_ERR_INVALID, "kind 99");
-        REFUSE(metric, 0, DCI_ERR_INVALID, "metric 0");
-        REFUSE(metric, 4, DCI_ERR_INVALID, "metric 4");
-        REFUSE(metric, -1, DCI_ERR_INVALID, "metric -1");
-        REFUSE(dtype, 0, DCI_ERR_INVALID, "dtype 0");
-        REFUSE(dtype, 4, DCI_ERR_INVALID, "dtype 4");
-        REFUSE(add_dtype, 7, DCI_ERR_INVALID, "add_dtype 7");
-        REFUSE(query_dtype, -7, DCI_ERR_INVALID, "query_dtype -7");
-        REFUSE(storage, 2, DCI_ERR_INVALID, "storage 2");
-        REFUSE(zero_rows, 2, DCI_ERR_INVALID, "zero_rows 2");
+        REFUSE(kind, 0, DCI_ERR_INVALID, "kind is 0, expected ");
+        REFUSE(kind, 99, DCI_ERR_INVALID, "kind is 99, expected FLAT, PDCI or MDCI");
+        REFUSE(metric, 0, DCI_ERR_INVALID, "metric is 0, expected ");
+        REFUSE(metric, 4, DCI_ERR_INVALID, "metric is 4, expected L2, IP or COSINE");
+        REFUSE(metric, -1, DCI_ERR_INVALID, "metric is -1, expected ");
+        REFUSE(dtype, 0, DCI_ERR_INVALID, "dtype is 0, expected ");
+        REFUSE(dtype, 4, DCI_ERR_INVALID, "dtype is 4, expected ");
+        REFUSE(add_dtype, 7, DCI_ERR_INVALID, "add_dtype is 7, expected ");
+        REFUSE(query_dtype, -7, DCI_ERR_INVALID, "query_dtype is -7, expected ");
+        REFUSE(storage, 2, DCI_ERR_INVALID, "storage is 2, expected DCI_ROWS_OWNED or DCI_ROWS_BORROWED");
+        REFUSE(zero_rows, 2, DCI_ERR_INVALID, "zero_rows is 2, expected ");
         REFUSE(reserved, 1, DCI_ERR_INVALID, "reserved");
         config = good;
         config.storage = DCI_ROWS_BORROWED;
@@ -535,8 +535,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index faults");
-        TCase *refusals = tcase_create("refusals"), *memory = tcase_create("memory");
-        tcase_add_checked_fixture(refusals, setup, teardown);
+        TCase *refusals = test_case_with(suite, "refusals", 60, setup, teardown),
+              *memory = test_case(suite, "memory", 300);
         tcase_add_test(refusals, bad_configs_are_refused);
         tcase_add_test(refusals, bad_adds_are_refused);
         tcase_add_test(refusals, the_lowest_bad_row_is_named_at_any_thread_count);
@@ -546,12 +546,8 @@ int main(void)
         tcase_add_test(refusals, bad_params_are_refused);
         tcase_add_test(refusals, bad_removes_and_reads_are_refused);
         tcase_add_test(refusals, callbacks_cannot_use_the_object_and_can_cancel);
-        tcase_set_timeout(refusals, 60);
-        tcase_set_timeout(memory, 300);
         tcase_add_test(memory, every_allocation_may_fail_once);
         tcase_add_test(memory, a_search_shared_among_threads_may_lack_memory_once);
         tcase_add_test(memory, a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_error);
-        suite_add_tcase(suite, refusals);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Laws of the exact index: forms of input, filters, range search, stats and defaults. */
-#include "tests/common.h"
+#include "tests/context_fixture.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,6 @@ static const dci_dtype dtypes[] = {DCI_F32, DCI_F16, DCI_BF16};
 START_TEST(borrowed_rows_equal_owned_rows)
 {
         enum { N = 1000, DIM = 21, LD = 23, Q = 24, K = 9 };
-        dci_context *context = test_context(1);
         for (size_t m = 0; m < 3; m++) {
                 for (size_t d = 0; d < 3; d++) {
                         dci_index_config config = index_config(DIM, metrics[m], dtypes[d]);
@@ -52,14 +51,12 @@ START_TEST(borrowed_rows_equal_owned_rows)
                         dci_index_destroy(borrowed);
                 }
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(strides_and_formats_of_input_do_not_matter)
 {
         enum { N = 200, DIM = 30, LD = 37, Q = 20, K = 5 };
-        dci_context *context = test_context(1);
         float *wide = test_normal(N, LD, 8), *tight = malloc(N * DIM * sizeof *tight);
         uint16_t halves[N * LD];
         naive_round(DCI_F16, N * LD, wide, wide); /* so that both formats hold the same numbers */
@@ -82,13 +79,11 @@ START_TEST(strides_and_formats_of_input_do_not_matter)
         }
         free(tight);
         free(wide);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(cosine_keeps_zero_rows_when_asked)
 {
-        dci_context *context = test_context(1);
         dci_index_config config = index_config(3, DCI_METRIC_COSINE, DCI_F32);
         config.zero_rows = DCI_ZERO_KEEP;
         dci_index *index = NULL;
@@ -103,7 +98,6 @@ START_TEST(cosine_keeps_zero_rows_when_asked)
         ck_ok(dci_index_search(index, 1, zero, 3, 3, NULL, ids, scores));
         ck_assert(ids[0] == 0 && ids[1] == 1 && ids[2] == 2 && scores[2] == 0.0f);
         dci_index_destroy(index);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -132,7 +126,6 @@ START_TEST(every_form_of_filter_admits_the_same_rows)
 {
         enum { N = 900, DIM = 10, Q = 17, K = 11, FIRST = 100, IDS = FIRST + 2 * N + 1 };
         static bool (*const rules[])(int64_t) = {admits_none, admits_third, admits_all};
-        dci_context *context = test_context(1);
         for (int scattered = 0; scattered < 2; scattered++) {
                 dci_index_config config = index_config(DIM, DCI_METRIC_IP, DCI_F32);
                 dci_index *index = NULL;
@@ -192,7 +185,6 @@ START_TEST(every_form_of_filter_admits_the_same_rows)
                 naive_free(&model);
                 dci_index_destroy(index);
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -200,7 +192,7 @@ START_TEST(a_filter_of_few_ids_takes_a_bit_per_row)
 {
         enum { N = 40000, DIM = 8, K = 4 };
         test_memory memory;
-        dci_context *context = test_context_with(&memory, 1);
+        dci_context *own = test_context_with(&memory, 1);
         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
         dci_index *index = NULL;
         float *rows = test_normal(N, DIM, 1);
@@ -212,7 +204,7 @@ START_TEST(a_filter_of_few_ids_takes_a_bit_per_row)
         filter.kind = DCI_FILTER_IDS;
         filter.n = sizeof few / sizeof few[0];
         filter.ids = few;
-        ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_index_create(own, &config, &index));
         ck_ok(dci_index_add(index, N, rows, DIM, NULL, NULL));
         const size_t before = atomic_load(&memory.live_bytes);
         const dci_view view = dci_rows_view(&index->rows);
@@ -227,14 +219,13 @@ START_TEST(a_filter_of_few_ids_takes_a_bit_per_row)
         ck_assert_uint_eq(atomic_load(&memory.live_bytes), before);
         free(rows);
         dci_index_destroy(index);
-        dci_context_destroy(context);
+        dci_context_destroy(own);
 }
 END_TEST
 
 START_TEST(range_search_returns_exactly_the_rows_within)
 {
         enum { N = 1200, DIM = 12, Q = 21 };
-        dci_context *context = test_context(1);
         for (size_t m = 0; m < 3; m++) {
                 dci_index_config config = index_config(DIM, metrics[m], DCI_F32);
                 dci_index *index = NULL;
@@ -270,7 +261,6 @@ START_TEST(range_search_returns_exactly_the_rows_within)
                 free(queries);
                 dci_index_destroy(index);
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -278,7 +268,6 @@ END_TEST
 START_TEST(a_guess_that_is_too_high_costs_time_alone)
 {
         enum { N = 8192, SAMPLED = 8, DIM = 8, Q = 33, K = 64 };
-        dci_context *context = test_context(1);
         float *rows = test_normal(N, DIM, 1), *queries = test_normal(Q, DIM, 2);
         for (size_t i = 0; i < N; i++)
                 rows[i * DIM] += i % SAMPLED == 0 ? 60.0f : 0.0f;
@@ -307,13 +296,11 @@ START_TEST(a_guess_that_is_too_high_costs_time_alone)
         }
         free(rows);
         free(queries);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(an_empty_index_answers_with_padding)
 {
-        dci_context *context = test_context(1);
         dci_index_config config = index_config(3, DCI_METRIC_IP, DCI_F32);
         dci_index *index = NULL;
         float queries[40 * 3] = {1, 2, 3}, scores[40 * 2];
@@ -331,14 +318,12 @@ START_TEST(an_empty_index_answers_with_padding)
         ck_assert(result.n_queries == 0 && result.offsets[0] == 0);
         dci_range_result_free(&result);
         dci_index_destroy(index);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(stats_and_defaults_are_kept)
 {
         enum { N = 500, DIM = 16, Q = 32 };
-        dci_context *context = test_context(1);
         dci_index_config config = index_config(DIM, DCI_METRIC_IP, DCI_F32);
         dci_index *index = NULL;
         dci_search_params params;
@@ -367,15 +352,13 @@ START_TEST(stats_and_defaults_are_kept)
         ck_assert_uint_lt(stats.distances, N * Q / 2);
         free(rows);
         dci_index_destroy(index);
-        dci_context_destroy(context);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("index forms");
-        TCase *forms = tcase_create("forms");
-        tcase_set_timeout(forms, 120);
+        TCase *forms = test_case_with(suite, "forms", 120, context_open_1, context_close);
         tcase_add_test(forms, borrowed_rows_equal_owned_rows);
         tcase_add_test(forms, strides_and_formats_of_input_do_not_matter);
         tcase_add_test(forms, cosine_keeps_zero_rows_when_asked);
@@ -385,6 +368,5 @@ int main(void)
         tcase_add_test(forms, a_guess_that_is_too_high_costs_time_alone);
         tcase_add_test(forms, an_empty_index_answers_with_padding);
         tcase_add_test(forms, stats_and_defaults_are_kept);
-        suite_add_tcase(suite, forms);
         return test_main(suite);
 }

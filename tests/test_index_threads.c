@@ -166,11 +166,8 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
                 while (atomic_load(&s.searches) < READERS) /* each has a last look at the final state */
                         sched_yield();
                 atomic_store(&s.done, true);
-                for (size_t i = 0; i < READERS; i++) {
-                        void *complaint = NULL;
-                        pthread_join(threads[i], &complaint);
-                        ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-                }
+                for (size_t i = 0; i < READERS; i++)
+                        test_join(threads[i]);
                 ck_assert_uint_eq(dci_index_count(s.index), BATCH * (size_t)(rounds - rounds / 3));
                 dci_index_destroy(s.index);
                 dci_context_destroy(context);
@@ -224,11 +221,8 @@ START_TEST(searches_beside_a_writer_see_each_chunk_that_comes)
         }
         ck_assert_uint_eq(s.index->rows.n_chunks, CHUNKS);
         atomic_store(&s.done, true);
-        for (size_t i = 0; i < READERS; i++) {
-                void *complaint = NULL;
-                pthread_join(threads[i], &complaint);
-                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-        }
+        for (size_t i = 0; i < READERS; i++)
+                test_join(threads[i]);
         free(rows);
         dci_index_destroy(s.index);
         dci_context_destroy(context);
@@ -255,11 +249,8 @@ START_TEST(adds_from_many_threads_queue_up)
         ck_ok(dci_index_create(context, &config, &s.index));
         for (size_t i = 0; i < READERS; i++)
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, adder, &s), 0);
-        for (size_t i = 0; i < READERS; i++) {
-                void *complaint = NULL;
-                pthread_join(threads[i], &complaint);
-                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-        }
+        for (size_t i = 0; i < READERS; i++)
+                test_join(threads[i]);
         int64_t *ids = malloc(READERS * 600 * sizeof *ids);
         size_t count;
         ck_ok(dci_index_ids(s.index, READERS * 600, ids, &count));
@@ -296,14 +287,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("index threads");
-        TCase *threads = tcase_create("threads");
-        tcase_set_timeout(threads, 600);
+        TCase *threads = test_case(suite, "threads", 600);
         tcase_add_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size);
         tcase_add_test(threads, one_query_over_many_rows_uses_all_threads_and_gives_the_same);
         tcase_add_test(threads, searches_beside_a_writer_see_whole_batches);
         tcase_add_test(threads, searches_beside_a_writer_see_each_chunk_that_comes);
         tcase_add_test(threads, adds_from_many_threads_queue_up);
         tcase_add_test(threads, an_index_outlives_the_callers_hold_on_its_context);
-        suite_add_tcase(suite, threads);
         return test_main(suite);
 }

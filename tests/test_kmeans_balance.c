@@ -6,27 +6,15 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { DIM = TRACE_DIM };
 
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
-
 /* Runs, and looks at it: the laws see to sizes, sums and the objective; the library's check to the capacity once more. */
 static kmeans_out balanced(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
 {
-        kmeans_out out = kmeans_run(context, config, input);
-        kmeans_obey(config, input, &out, what);
+        kmeans_out out = kmeans_lawful(context, config, input, what);
         for (size_t p = 0; p < out.n_problems; p++) {
                 const dci_kmeans_report *r = &out.result.reports[p];
                 ck_assert_msg(!kmeans_worse(config->metric, r->objective_free, r->objective,
@@ -355,9 +343,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans balance");
-        TCase *balance = tcase_create("balance");
-        tcase_set_timeout(balance, 120);
-        tcase_add_checked_fixture(balance, setup, teardown);
+        TCase *balance = test_case_with(suite, "balance", 120, context_open_2, context_close);
         tcase_add_loop_test(balance, no_cluster_has_more_rows_than_its_capacity, 0, KMEANS_FORMS * COUNT(shapes));
         tcase_add_loop_test(balance, lopsided_rows_fit_too, 0, KMEANS_FORMS);
         tcase_add_loop_test(balance, rows_that_are_all_alike_are_spread_over_clusters, 0, KMEANS_FORMS);
@@ -370,6 +356,5 @@ int main(void)
         tcase_add_loop_test(balance, a_capacity_with_room_to_spare_costs_little, 0, 2);
         tcase_add_loop_test(balance, rows_without_direction_keep_to_the_capacity, 0, 2);
         tcase_add_loop_test(balance, parts_of_rows_without_direction_have_centroids_too, 0, 2);
-        suite_add_tcase(suite, balance);
         return test_main(suite);
 }

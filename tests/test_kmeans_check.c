@@ -218,9 +218,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans check");
-        TCase *check = tcase_create("check");
-        tcase_set_timeout(check, 60);
-        tcase_add_checked_fixture(check, setup, teardown);
+        TCase *check = test_case_with(suite, "check", 60, setup, teardown);
         tcase_add_test(check, labels_out_of_range_or_of_another_cluster_are_found);
         tcase_add_test(check, ids_that_are_no_permutation_or_in_disorder_are_found);
         tcase_add_test(check, sizes_and_offsets_that_disagree_are_found);
@@ -229,6 +227,5 @@ int main(void)
         tcase_add_test(check, arrays_alone_are_checked_too);
         tcase_add_test(check, negative_sizes_are_found_when_sizes_stand_alone);
         tcase_add_test(check, bad_requests_are_refused_by_the_check_too);
-        suite_add_tcase(suite, check);
         return test_main(suite);
 }

@@ -7,28 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { DIM = TRACE_DIM };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
-
-static kmeans_out lawful(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
-{
-        kmeans_out out = kmeans_run(context, config, input);
-        kmeans_obey(config, input, &out, what);
-        return out;
-}
 
 /* Share of the rows that have the same label in both. */
 static double share_alike(const kmeans_out *a, const kmeans_out *b)
@@ -51,7 +33,7 @@ START_TEST(subtracting_the_own_mean_is_clustering_what_is_left_by_hand)
         config.init = DCI_KMEANS_INIT_EVEN;
         config.n_iter = 3;
         config.subtract_mean = DCI_MEAN_OWN;
-        kmeans_out own = lawful(&config, &input, "own mean");
+        kmeans_out own = kmeans_lawful(context, &config, &input, "own mean");
         for (size_t j = 0; j < DIM; j++) {
                 double mean = 0.0;
                 for (size_t i = 0; i < N; i++)
@@ -61,7 +43,7 @@ START_TEST(subtracting_the_own_mean_is_clustering_what_is_left_by_hand)
         }
         config.subtract_mean = DCI_MEAN_NONE;
         input.rows = left;
-        kmeans_out by_hand = lawful(&config, &input, "by hand");
+        kmeans_out by_hand = kmeans_lawful(context, &config, &input, "by hand");
         ck_assert_double_ge(share_alike(&own, &by_hand), 0.99);
         ck_assert_double_le(fabs(own.result.reports->objective - by_hand.result.reports->objective),
                             1e-4 * kmeans_scale(&config, &input, &by_hand, 0));
@@ -84,11 +66,11 @@ START_TEST(a_mean_given_back_gives_the_same_bits)
         dci_kmeans_input input = kmeans_input(N, rows);
         input.n_problems = P;
         config.subtract_mean = DCI_MEAN_OWN;
-        kmeans_out own = lawful(&config, &input, "own mean");
+        kmeans_out own = kmeans_lawful(context, &config, &input, "own mean");
         ck_assert(memcmp(own.result.row_means, own.result.row_means + DIM, DIM * sizeof(float)) != 0);
         config.subtract_mean = DCI_MEAN_GIVEN;
         input.means = own.result.row_means;
-        kmeans_out given = lawful(&config, &input, "mean given");
+        kmeans_out given = kmeans_lawful(context, &config, &input, "mean given");
         kmeans_same(&own, 0, &given, 0, P, "mean given");
         kmeans_out_free(&own);
         kmeans_out_free(&given);
@@ -115,7 +97,7 @@ START_TEST(appended_results_pass_the_check_as_one)
                 rows.means = part == 0 ? NULL : whole.result.row_means;
                 rows.first_row = part == 0 ? 0 : OLD;
                 rows.first_cluster = part == 0 ? 0 : K_OLD;
-                kmeans_out out = lawful(&own, &rows, "a part");
+                kmeans_out out = kmeans_lawful(context, &own, &rows, "a part");
                 memcpy(whole.result.labels + rows.first_row, out.result.labels, rows.n * sizeof(int32_t));
                 memcpy(whole.result.ids + rows.first_row, out.result.ids, rows.n * sizeof(int32_t));
                 memcpy(whole.result.sizes + rows.first_cluster, out.result.sizes, own.n_clusters * sizeof(int32_t));
@@ -144,10 +126,10 @@ START_TEST(shifted_numbers_change_nothing_else)
         float *keys = pdci_trace("keys", N);
         dci_kmeans_config config = kmeans_config(0, DCI_F32, DIM, K);
         dci_kmeans_input input = kmeans_input(N, keys);
-        kmeans_out plain = lawful(&config, &input, "plain");
+        kmeans_out plain = kmeans_lawful(context, &config, &input, "plain");
         input.first_row = ((size_t)1 << 31) - 64 - N;
         input.first_cluster = 1000;
-        kmeans_out shifted = lawful(&config, &input, "shifted");
+        kmeans_out shifted = kmeans_lawful(context, &config, &input, "shifted");
         for (size_t i = 0; i < N; i++) {
                 test_hold(shifted.result.labels[i] == plain.result.labels[i] + 1000);
                 test_hold((size_t)shifted.result.ids[i] == (size_t)plain.result.ids[i] + input.first_row);
@@ -172,7 +154,7 @@ START_TEST(every_output_may_be_wanted_alone)
         input.values = values;
         input.value_dim = DIM;
         config.subtract_mean = DCI_MEAN_OWN;
-        kmeans_out all = lawful(&config, &input, "all");
+        kmeans_out all = kmeans_lawful(context, &config, &input, "all");
         for (size_t i = 0; i < 9; i++) {
                 kmeans_out room = kmeans_room(&config, &input);
                 dci_kmeans_result one;
@@ -217,7 +199,7 @@ START_TEST(reports_may_be_longer_and_hold_fewer_rounds)
         dci_kmeans_result result;
         input.n_problems = P;
         config.n_iter = ROUNDS;
-        kmeans_out all = lawful(&config, &input, "all");
+        kmeans_out all = kmeans_lawful(context, &config, &input, "all");
         memset(rounds, 0xA5, sizeof rounds);
         ck_ok(dci_kmeans_result_init(&result, sizeof result));
         for (size_t p = 0; p < P; p++) {
@@ -264,8 +246,8 @@ START_TEST(segments_obey_the_laws)
                                 config.segment_rows = sizes[s];
                                 config.n_iter = 4;
                                 config.n_iter_global = global;
-                                kmeans_out out = lawful(&config, &input, "segments");
-                                kmeans_out again = lawful(&config, &input, "segments");
+                                kmeans_out out = kmeans_lawful(context, &config, &input, "segments");
+                                kmeans_out again = kmeans_lawful(context, &config, &input, "segments");
                                 kmeans_same(&out, 0, &again, 0, 1, "segments again");
                                 ck_assert_uint_le(out.result.reports->n_rounds, 4 + global);
                                 ck_assert_uint_le(out.result.reports->n_recorded, global);
@@ -287,7 +269,7 @@ START_TEST(each_segment_has_its_share_of_the_clusters)
         config.init = DCI_KMEANS_INIT_EVEN;
         config.segment_rows = 65;
         config.n_iter = 0;
-        kmeans_out out = lawful(&config, &input, "shares");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "shares");
         for (size_t c = 0; c < K; c++) {
                 const size_t row = c / SHARE * SIZE + (2 * (c % SHARE) + 1) * SIZE / (2 * SHARE);
                 for (size_t j = 0; j < DIM; j++)
@@ -308,10 +290,10 @@ START_TEST(sizes_of_segments_are_rounded_up_to_a_multiple_of_32)
                 config.n_iter = 1;
                 config.n_iter_global = 2;
                 config.segment_rows = 96;
-                kmeans_out exact = lawful(&config, &input, "96");
+                kmeans_out exact = kmeans_lawful(context, &config, &input, "96");
                 for (size_t size = 65; size < 96; size += 30) {
                         config.segment_rows = size;
-                        kmeans_out out = lawful(&config, &input, "rounded up");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "rounded up");
                         kmeans_same(&exact, 0, &out, 0, 1, n == 96 ? "one segment" : "several segments");
                         kmeans_out_free(&out);
                 }
@@ -330,9 +312,9 @@ START_TEST(global_rounds_after_segments_do_not_make_it_worse)
                 dci_kmeans_input input = kmeans_input(N, keys);
                 config.segment_rows = 256;
                 config.n_iter = 10;
-                kmeans_out local = lawful(&config, &input, "local");
+                kmeans_out local = kmeans_lawful(context, &config, &input, "local");
                 config.n_iter_global = 10;
-                kmeans_out global = lawful(&config, &input, "global");
+                kmeans_out global = kmeans_lawful(context, &config, &input, "global");
                 const dci_kmeans_report *report = global.result.reports;
                 const double slack = 1e-6 * kmeans_scale(&config, &input, &global, 0);
                 ck_assert_uint_ge(report->n_recorded, 2);
@@ -366,7 +348,7 @@ START_TEST(an_empty_cluster_gets_the_row_that_fits_worst)
         config.init = DCI_KMEANS_INIT_GIVEN;
         config.n_iter = 1;
         input.centroids = centroids;
-        kmeans_out out = lawful(&config, &input, "repair");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "repair");
         ck_assert_uint_eq(out.rounds[0].n_empty, 2);
         ck_assert_uint_eq(out.result.reports->n_repaired, 2);
         ck_assert_uint_eq(out.result.reports->n_empty, 0);
@@ -396,7 +378,7 @@ START_TEST(a_raw_centroid_after_the_last_repair_is_a_row_minus_the_mean)
         config.subtract_mean = _i == 0 ? DCI_MEAN_NONE : DCI_MEAN_GIVEN;
         input.centroids = given;
         input.means = _i == 0 ? NULL : mean;
-        kmeans_out out = lawful(&config, &input, "the last repair");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "the last repair");
         ck_assert_uint_eq(out.rounds[0].n_empty, 0);
         ck_assert_uint_eq(out.result.reports->n_repaired, 1);
         ck_assert(out.result.sizes[0] == 1 && (out.result.labels[1] == 0 || out.result.labels[2] == 0));
@@ -418,7 +400,7 @@ START_TEST(clusters_without_rows_are_repaired_while_rows_differ)
                 memcpy(centroids + c * DIM, keys, DIM * sizeof *keys);
         config.init = DCI_KMEANS_INIT_GIVEN;
         input.centroids = centroids;
-        kmeans_out out = lawful(&config, &input, "all starts on one row");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "all starts on one row");
         ck_assert_uint_eq(out.rounds[0].n_empty, K - 1);
         ck_assert_uint_ge(out.result.reports->n_repaired, K - 1);
         ck_assert_uint_eq(out.result.reports->n_empty, 0);
@@ -447,15 +429,15 @@ START_TEST(rows_without_direction_get_label_0_and_no_part_in_unit_centroids)
         for (size_t init = 0; init < COUNT(kmeans_inits); init++) {
                 config.init = kmeans_inits[init];
                 config.n_iter = 0; /* starts fall on rows with a direction */
-                kmeans_out start = lawful(&config, &input, "start");
+                kmeans_out start = kmeans_lawful(context, &config, &input, "start");
                 kmeans_out_free(&start);
                 config.n_iter = 20;
-                kmeans_out out = lawful(&config, &input, "zero rows");
+                kmeans_out out = kmeans_lawful(context, &config, &input, "zero rows");
                 for (size_t i = 3; i < N; i += 5)
                         test_hold(out.result.labels[i] == 0);
                 if (init == 2 && _i == 0) { /* even starts fall on the same rows as without them */
                         dci_kmeans_input left = kmeans_input(n, others);
-                        kmeans_out without = lawful(&config, &left, "without zero rows");
+                        kmeans_out without = kmeans_lawful(context, &config, &left, "without zero rows");
                         for (size_t i = 0, j = 0; i < N; i++)
                                 if (i % 5 != 3)
                                         test_hold(out.result.labels[i] == without.result.labels[j++]);
@@ -479,7 +461,7 @@ START_TEST(rows_without_direction_do_not_hinder_repairs)
         config.init = DCI_KMEANS_INIT_GIVEN;
         config.zero_rows = DCI_ZERO_KEEP;
         input.centroids = centroids;
-        kmeans_out out = lawful(&config, &input, "a zero row and an empty cluster");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "a zero row and an empty cluster");
         ck_assert_uint_eq(out.result.reports->n_empty, 0);
         kmeans_out_free(&out);
 }
@@ -495,7 +477,7 @@ START_TEST(nothing_but_rows_without_direction_is_clustered_too)
                         dci_kmeans_input input = kmeans_input(N, rows);
                         config.zero_rows = DCI_ZERO_KEEP;
                         config.init = kmeans_inits[init];
-                        kmeans_out out = lawful(&config, &input, "all zero");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "all zero");
                         ck_assert_double_eq(out.result.reports->objective, 0.0);
                         ck_assert_uint_eq(out.result.reports->n_empty, K - 1);
                         kmeans_out_free(&out);
@@ -548,7 +530,7 @@ START_TEST(calls_at_random_obey_the_laws)
                         config.n_iter_global = (size_t)dci_rng_below(&rng, 4);
                 }
                 snprintf(what, sizeof what, "seed %d, call %zu", _i, call);
-                kmeans_out out = lawful(&config, &input, what);
+                kmeans_out out = kmeans_lawful(context, &config, &input, what);
                 kmeans_out_free(&out);
                 free(rows);
                 free(numbers);
@@ -559,9 +541,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans choices");
-        TCase *laws = tcase_create("choices");
-        tcase_set_timeout(laws, 120);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "choices", 120, context_open_2, context_close);
         tcase_add_loop_test(laws, subtracting_the_own_mean_is_clustering_what_is_left_by_hand, 0, KMEANS_FORMS);
         tcase_add_loop_test(laws, a_mean_given_back_gives_the_same_bits, 0, KMEANS_FORMS);
         tcase_add_loop_test(laws, appended_results_pass_the_check_as_one, 0, KMEANS_FORMS);
@@ -579,6 +559,5 @@ int main(void)
         tcase_add_test(laws, rows_without_direction_do_not_hinder_repairs);
         tcase_add_test(laws, nothing_but_rows_without_direction_is_clustered_too);
         tcase_add_loop_test(laws, calls_at_random_obey_the_laws, 0, getenv("DCI_TEST_LONG") != NULL ? 1000 : 12);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { N = 12, DIM = 4, K = 3, P = 2 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(3);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* --- refusals ------------------------------------------------------------------------------------------------------------------ */
 
@@ -338,8 +327,7 @@ START_TEST(rows_that_are_all_alike_leave_clusters_empty)
                         dci_kmeans_input input = kmeans_input(ROWS, rows);
                         config.init = kmeans_inits[init];
                         config.segment_rows = segments;
-                        kmeans_out out = kmeans_run(context, &config, &input);
-                        kmeans_obey(&config, &input, &out, "all alike");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "all alike");
                         ck_assert_uint_eq(out.result.reports->n_empty, MANY - 1);
                         kmeans_out_free(&out);
                         config.subtract_mean = DCI_MEAN_OWN; /* what rounding leaves of rows may have a direction */
@@ -385,8 +373,7 @@ START_TEST(rows_that_cancel_out_leave_centroids_where_they_were)
         for (size_t k = 1; k <= 3; k++) {
                 dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, LONG, k);
                 dci_kmeans_input input = kmeans_input(ROWS, rows);
-                kmeans_out out = kmeans_run(context, &config, &input);
-                kmeans_obey(&config, &input, &out, "antipodes");
+                kmeans_out out = kmeans_lawful(context, &config, &input, "antipodes");
                 if (config.metric == DCI_METRIC_COSINE && k == 1)
                         ck_assert_double_le(fabs(out.result.reports->objective), 1e-5 * ROWS);
                 kmeans_out_free(&out);
@@ -409,8 +396,7 @@ START_TEST(long_and_short_rows_obey_the_laws)
                         for (size_t i = 0; i < ROWS * LONG; i++)
                                 scaled[i] = rows[i] * factors[f];
                         config.subtract_mean = mean;
-                        kmeans_out out = kmeans_run(context, &config, &input);
-                        kmeans_obey(&config, &input, &out, "long and short");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "long and short");
                         kmeans_out_free(&out);
                 }
         static const float tiny[] = {1e-15f, 1e-20f, 1e-25f, 1e-30f, 1e-38f, 1e-40f, 1e-44f};
@@ -528,9 +514,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, context_open_3, context_close);
         tcase_add_test(edges, what_is_missing_is_named);
         tcase_add_test(edges, structs_that_were_not_prepared_are_refused);
         tcase_add_test(edges, defaults_are_those_of_the_header);
@@ -547,6 +531,5 @@ int main(void)
         tcase_add_loop_test(edges, squared_norms_up_to_the_limit_are_taken, 0, KMEANS_FORMS);
         tcase_add_loop_test(edges, progress_is_told_in_rounds_and_may_cancel, 0, 3);
         tcase_add_test(edges, any_number_of_rounds_may_be_allowed);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -6,23 +6,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { N = 1500, DIM = 8, K = 40 };
 
 static const float fars[] = {10.0f, 100.0f, 1000.0f, 3000.0f, 1e4f, 1e5f};
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static double distance2(const float *a, const float *b, size_t dim)
 {
@@ -205,16 +194,13 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans far laws");
-        TCase *laws = tcase_create("laws");
+        TCase *laws = test_case_with(suite, "laws", 120, context_open_2, context_close);
         const int n_fars = (int)COUNT(fars);
-        tcase_set_timeout(laws, 120);
-        tcase_add_checked_fixture(laws, setup, teardown);
         tcase_add_loop_test(laws, labels_of_groups_far_apart_name_the_nearest_centroid_and_become_stable, 0, n_fars);
         tcase_add_loop_test(laws, rounds_over_groups_far_apart_report_the_objective_of_their_assignment, 0, n_fars);
         tcase_add_loop_test(laws, a_tolerance_ends_no_run_that_still_gains, 0, n_fars);
         tcase_add_loop_test(laws, drawn_starts_in_groups_far_apart_are_all_the_different_rows, 0, 2 * n_fars);
         tcase_add_loop_test(laws, one_row_far_from_all_changes_no_other_label, 0, 2);
         tcase_add_loop_test(laws, a_mean_far_from_a_few_rows_leaves_them_their_labels, 0, 2);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -81,20 +81,7 @@ static void climb(int which, test_ladder ladder)
         free(rows);
 }
 
-START_TEST(every_allocation_may_fail_once)
-{
-        climb(_i, test_each_allocation_failing);
-}
-END_TEST
-
-/* Ways back that would need memory themselves fail here. */
-START_TEST(memory_may_be_short_from_any_allocation_on)
-{
-        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
-                return;
-        climb(_i, test_each_shortage);
-}
-END_TEST
+TEST_LADDERS(climb)
 
 /* No way out of a call leaves memory behind. */
 START_TEST(refused_calls_give_their_memory_back)
@@ -223,13 +210,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
+        TCase *memory = test_case(suite, "memory", 120);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 2 * COUNT(kinds));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, 2 * COUNT(kinds));
         tcase_add_test(memory, refused_calls_give_their_memory_back);
         tcase_add_test(memory, a_cancelled_call_leaves_nothing_behind);
         tcase_add_loop_test(memory, memory_is_what_the_header_says, 0, KMEANS_FORMS);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

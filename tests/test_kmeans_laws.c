@@ -7,33 +7,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kmeans_fixture.h"
 
 enum { DIM = TRACE_DIM };
 
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
-
-/* Runs, looks at it, and gives it back to the caller. */
-static kmeans_out lawful(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
-{
-        kmeans_out out = kmeans_run(context, config, input);
-        kmeans_obey(config, input, &out, what);
-        return out;
-}
-
 static void check_laws(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
 {
-        kmeans_out out = lawful(config, input, what);
+        kmeans_out out = kmeans_lawful(context, config, input, what);
         kmeans_out_free(&out);
 }
 
@@ -178,12 +159,12 @@ START_TEST(rounds_report_the_objective_of_their_assignment)
                 config.subtract_mean = mean;
                 config.zero_rows = kind == 2 ? DCI_ZERO_KEEP : DCI_ZERO_REFUSE;
                 config.init = DCI_KMEANS_INIT_PLUSPLUS;
-                kmeans_out all = lawful(&config, &input, "all rounds");
+                kmeans_out all = kmeans_lawful(context, &config, &input, "all rounds");
                 ck_assert_uint_ge(all.result.reports->n_recorded, 3);
                 for (size_t i = 0; i < all.result.reports->n_recorded; i++) {
                         size_t n_moved = 0;
                         config.n_iter = i;
-                        kmeans_out out = lawful(&config, &input, "so many rounds");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "so many rounds");
                         for (size_t r = 0; r < N; r++)
                                 n_moved += i == 0 || out.result.labels[r] != before.result.labels[r];
                         /* A last assignment that leaves clusters empty is repaired: then only the round is told. */
@@ -213,7 +194,7 @@ START_TEST(as_many_clusters_as_rows_fit_perfectly)
                 dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, N);
                 dci_kmeans_input input = kmeans_input(N, keys);
                 config.init = kmeans_inits[init];
-                kmeans_out out = lawful(&config, &input, "k = n");
+                kmeans_out out = kmeans_lawful(context, &config, &input, "k = n");
                 const double wanted = config.metric == DCI_METRIC_L2 ? 0.0 : N;
                 ck_assert_double_le(fabs(out.result.reports->objective - wanted),
                                     1e-6 * kmeans_scale(&config, &input, &out, 0));
@@ -238,11 +219,11 @@ START_TEST(a_warm_start_without_rounds_gives_the_labels_again)
                 config.init = DCI_KMEANS_INIT_RANDOM;
                 config.n_iter = 6;
                 config.subtract_mean = mean;
-                kmeans_out cold = lawful(&config, &input, "cold");
+                kmeans_out cold = kmeans_lawful(context, &config, &input, "cold");
                 config.init = DCI_KMEANS_INIT_GIVEN;
                 config.n_iter = 0;
                 input.centroids = cold.result.centroids;
-                kmeans_out warm = lawful(&config, &input, "warm");
+                kmeans_out warm = kmeans_lawful(context, &config, &input, "warm");
                 ck_assert(memcmp(cold.result.labels, warm.result.labels, N * sizeof(int32_t)) == 0);
                 ck_assert_uint_eq(warm.result.reports->n_rounds, 0);
                 ck_assert_int_eq(warm.result.reports->stop, DCI_KMEANS_STOP_ROUNDS);
@@ -271,13 +252,13 @@ START_TEST(given_centroids_are_compared_by_direction_and_ties_go_to_the_lower_nu
                 config.init = DCI_KMEANS_INIT_GIVEN;
                 config.n_iter = 0;
                 input.centroids = given;
-                kmeans_out first = lawful(&config, &input, "given");
+                kmeans_out first = kmeans_lawful(context, &config, &input, "given");
                 ck_assert(first.result.sizes[2] > 0 && first.result.sizes[7] == 0 && first.result.sizes[11] == 0);
                 input.centroids = scaled;
                 for (size_t i = 0; config.metric == DCI_METRIC_COSINE && i < COUNT(lengths); i++) {
                         for (size_t j = 0; j < K * DIM; j++)
                                 scaled[j] = given[j] * lengths[i];
-                        kmeans_out out = lawful(&config, &input, "scaled");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "scaled");
                         ck_assert(memcmp(out.result.labels, first.result.labels, N * sizeof(int32_t)) == 0);
                         kmeans_out_free(&out);
                 }
@@ -313,7 +294,7 @@ START_TEST(even_starts_are_the_middle_rows)
                 dci_kmeans_input input = kmeans_input(n, rows);
                 config.init = DCI_KMEANS_INIT_EVEN;
                 config.n_iter = 0;
-                kmeans_out out = lawful(&config, &input, "even");
+                kmeans_out out = kmeans_lawful(context, &config, &input, "even");
                 for (size_t c = 0; c < k; c++) {
                         const size_t row = (2 * c + 1) * n / (2 * k);
                         test_hold(out.result.labels[row] == (int32_t)c);
@@ -339,7 +320,7 @@ START_TEST(drawn_starts_are_rows)
                 config.n_iter = 0;
                 for (size_t s = 0; s < 3; s++) {
                         config.seed = s / 2;
-                        kmeans_out out = lawful(&config, &input, "drawn");
+                        kmeans_out out = kmeans_lawful(context, &config, &input, "drawn");
                         for (size_t c = 0; c < K; c++) {
                                 drawn[s][c] = -1;
                                 for (int32_t i = 0; i < N; i++)
@@ -373,7 +354,7 @@ START_TEST(a_tolerance_stops_at_the_first_round_that_changes_little)
         for (int whole = 0; whole < 2; whole++) {
                 const double tolerance = whole ? 1.0 : 1e-3;
                 config.tolerance = tolerance;
-                kmeans_out out = lawful(&config, &input, "tolerance");
+                kmeans_out out = kmeans_lawful(context, &config, &input, "tolerance");
                 const dci_kmeans_report *r = out.result.reports;
                 ck_assert_int_eq(r->stop, DCI_KMEANS_STOP_TOLERANCE);
                 ck_assert(r->n_recorded >= 2 && r->n_rounds < 100);
@@ -398,7 +379,7 @@ START_TEST(without_tolerance_rounds_go_on_until_no_label_changes)
         dci_kmeans_config config = kmeans_config((size_t)_i, DCI_F32, DIM, K);
         dci_kmeans_input input = kmeans_input(N, rows);
         config.n_iter = 500;
-        kmeans_out out = lawful(&config, &input, "stable");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "stable");
         const dci_kmeans_report *r = out.result.reports;
         if (config.metric != DCI_METRIC_IP) /* whose rounds may go in circles */
                 ck_assert_int_eq(r->stop, DCI_KMEANS_STOP_STABLE);
@@ -422,9 +403,9 @@ START_TEST(of_several_runs_the_best_is_kept)
                         config.init = kmeans_inits[init];
                         config.seed = seed;
                         config.n_iter = 8;
-                        kmeans_out one = lawful(&config, &input, "one run");
+                        kmeans_out one = kmeans_lawful(context, &config, &input, "one run");
                         config.n_redo = 5;
-                        kmeans_out five = lawful(&config, &input, "five runs");
+                        kmeans_out five = kmeans_lawful(context, &config, &input, "five runs");
                         const dci_kmeans_report *a = one.result.reports, *b = five.result.reports;
                         ck_assert_int_eq(a->best_redo, 0);
                         ck_assert(!kmeans_worse(config.metric, b->objective, a->objective, 0.0));
@@ -507,7 +488,7 @@ START_TEST(labels_are_those_of_a_naive_lloyd)
                 starts[c] = (2 * c + 1) * N / (2 * K);
         config.init = DCI_KMEANS_INIT_EVEN;
         config.n_iter = n_iter;
-        kmeans_out out = lawful(&config, &input, "lloyd");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "lloyd");
         lloyd(N, K, rows, starts, under_cosine, n_iter, labels);
         ck_assert_uint_eq(out.result.reports->n_repaired, 0);
         if (out.result.reports->n_recorded > 1)
@@ -529,7 +510,7 @@ START_TEST(blobs_far_apart_are_the_clusters)
         dci_kmeans_input input = kmeans_input(N, narrow);
         config.init = DCI_KMEANS_INIT_PLUSPLUS;
         config.n_redo = 4;
-        kmeans_out out = lawful(&config, &input, "blobs");
+        kmeans_out out = kmeans_lawful(context, &config, &input, "blobs");
         for (size_t i = 0; i < N; i++)
                 for (size_t j = 0; j < K; j++)
                         test_hold((out.result.labels[i] == out.result.labels[j]) == (i % K == j));
@@ -543,9 +524,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kmeans laws");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 120);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 120, context_open_2, context_close);
         tcase_add_loop_test(laws, every_shape_format_and_start_obeys_the_laws, 0, KMEANS_FORMS * COUNT(shapes));
         tcase_add_loop_test(laws, real_keys_obey_the_laws, 0, KMEANS_FORMS * COUNT(all_dtypes));
         tcase_add_loop_test(laws, without_capacity_the_free_objective_is_the_objective, 0, KMEANS_FORMS);
@@ -562,6 +541,5 @@ int main(void)
         tcase_add_loop_test(laws, of_several_runs_the_best_is_kept, 0, KMEANS_FORMS);
         tcase_add_loop_test(laws, labels_are_those_of_a_naive_lloyd, 0, 2 * 6);
         tcase_add_loop_test(laws, blobs_far_apart_are_the_clusters, 0, KMEANS_FORMS);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <string.h>
 
 #include "kv/stages/schedule.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_fixture.h"
 
 enum { PROMPT = 200, N = 330 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static dci_kv_config config_of(int32_t schedule)
 {
@@ -55,8 +44,7 @@ START_TEST(a_calibrated_tau_meets_its_rate)
                 const size_t wanted = (size_t)(rate * (double)samples + 0.5);
                 ck_assert_uint_eq(info.n_decisions - 3 * 2, wanted * per);
                 ck_assert(config.tau > -1.0 && config.tau <= 1.0);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -202,7 +190,7 @@ int main(void)
 {
         Suite *suite = suite_create("kv calibrate");
         TCase *tcase = tcase_create("calibration");
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        tcase_add_checked_fixture(tcase, context_open_2, context_close);
         tcase_add_loop_test(tcase, a_calibrated_tau_meets_its_rate, 0, 11);
         tcase_add_loop_test(tcase, rates_of_tied_samples_are_met_as_nearly_as_any_tau_does, 0, 32);
         tcase_add_loop_test(tcase, plans_decide_where_tied_samples_say, 0, 20);

@@ -34,8 +34,7 @@ START_TEST(every_preset_and_format_passes_at_every_turn)
         kv_check_passes(kv, what);
         ck_ok(dci_kv_close(kv, sequence));
         kv_check_passes(kv, what);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST
@@ -52,8 +51,7 @@ START_TEST(a_frozen_prompt_and_a_full_cache_pass)
         kv_check_passes(kv, "frozen");
         kv->config.max_bytes = atomic_load(&kv->bytes);
         kv_check_passes(kv, "full");
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST
@@ -83,8 +81,7 @@ START_TEST(bad_arguments_are_refused_and_progress_can_stop_it)
         ck_assert_uint_eq(calls, 1);
         ck_ok(dci_kv_check(kv, DCI_CHECK_FULL, &asks));
         kv_check_passes(kv, "after");
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
 }
 END_TEST
@@ -117,15 +114,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv check");
-        TCase *whole = tcase_create("whole");
-        tcase_set_timeout(whole, 120);
+        TCase *whole = test_case(suite, "whole", 120);
         tcase_add_loop_test(whole, every_preset_and_format_passes_at_every_turn, 0, KV_N_KINDS * 3);
         tcase_add_loop_test(whole, a_frozen_prompt_and_a_full_cache_pass, 0, KV_N_KINDS);
-        suite_add_tcase(suite, whole);
-        TCase *call = tcase_create("call");
-        tcase_set_timeout(call, 120);
+        TCase *call = test_case(suite, "call", 120);
         tcase_add_test(call, bad_arguments_are_refused_and_progress_can_stop_it);
         tcase_add_loop_test(call, any_allocation_may_fail, 0, 2);
-        suite_add_tcase(suite, call);
         return test_main(suite);
 }

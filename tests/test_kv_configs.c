@@ -6,19 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kv_fixture.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* A configuration with this change is refused in words that hold both, and no cache comes out. */
 #define REFUSED(change, status, part, other)                                                                           \
@@ -396,8 +385,7 @@ START_TEST(the_limits_of_shapes_are_taken)
                                 test_hold(isfinite(seen.out[j]));
                         kv_seen_free(&seen);
                 }
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -405,9 +393,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv configs");
-        TCase *configs = tcase_create("configs");
-        tcase_set_timeout(configs, 60);
-        tcase_add_checked_fixture(configs, setup, teardown);
+        TCase *configs = test_case_with(suite, "configs", 60, context_open_2, context_close);
         tcase_add_test(configs, bad_shapes_are_refused);
         tcase_add_test(configs, bad_choices_are_refused);
         tcase_add_test(configs, bad_clusters_are_refused);
@@ -419,6 +405,5 @@ int main(void)
         tcase_add_test(configs, defaults_are_those_of_the_header);
         tcase_add_test(configs, presets_are_rows_of_the_table_of_systems);
         tcase_add_test(configs, the_limits_of_shapes_are_taken);
-        suite_add_tcase(suite, configs);
         return test_main(suite);
 }

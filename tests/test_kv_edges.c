@@ -52,8 +52,7 @@ static void teardown(void)
         kv_alike(kv, b, control, plain, &data, SECOND, 20, "after what was refused");
         kv_seen_free(&before);
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
         dci_context_destroy(context);
         scratch_close();
 }
@@ -500,8 +499,7 @@ START_TEST(without_a_window_the_last_position_chooses)
         for (size_t t = 0; t < PROMPT; t++)
                 ck_assert(taken[t] || scores[t] <= least + 1e-4);
         kv_seen_free(&seen);
-        dci_kv_destroy(of);
-        kv_data_free(&rows);
+        kv_end(of, &rows);
 }
 END_TEST
 
@@ -531,9 +529,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, setup, teardown);
         tcase_add_test(edges, unknown_sequences_are_named);
         tcase_add_test(edges, closed_sequences_are_unknown);
         tcase_add_test(edges, caches_that_are_missing_are_named);
@@ -549,6 +545,5 @@ int main(void)
         tcase_add_test(edges, caches_may_be_destroyed_in_the_middle_of_a_step);
         tcase_add_test(edges, prompts_get_neighbouring_blocks);
         tcase_add_test(edges, without_a_window_the_last_position_chooses);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

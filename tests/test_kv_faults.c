@@ -214,20 +214,7 @@ static void climb(int which, test_ladder ladder)
         kv_data_free(&data);
 }
 
-START_TEST(every_allocation_may_fail_once)
-{
-        climb(_i, test_each_allocation_failing);
-}
-END_TEST
-
-/* Ways back that would need memory themselves fail here. */
-START_TEST(memory_may_be_short_from_any_allocation_on)
-{
-        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
-                return;
-        climb(_i, test_each_shortage);
-}
-END_TEST
+TEST_LADDERS(climb)
 
 /* Loops over presets. Everything a step needs was taken by its reservation. */
 START_TEST(steps_allocate_nothing_after_their_reservation)
@@ -259,8 +246,7 @@ START_TEST(steps_allocate_nothing_after_their_reservation)
         }
         free(out);
         dci_kv_plan_destroy(kv, &plan);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
         ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
 }
@@ -303,8 +289,7 @@ START_TEST(the_bytes_of_a_cache_are_those_of_its_memory)
                 ck_ok(dci_kv_close(kv, fork));
                 ck_assert_uint_eq(kv_info(kv).bytes, info.bytes);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(context);
         ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
 }
@@ -375,15 +360,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
-        tcase_add_checked_fixture(memory, scratch_open, scratch_close);
+        TCase *memory = test_case_with(suite, "memory", 120, scratch_open, scratch_close);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, COUNT(kinds));
         tcase_add_loop_test(memory, steps_allocate_nothing_after_their_reservation, 0, KV_N_KINDS);
         tcase_add_loop_test(memory, the_bytes_of_a_cache_are_those_of_its_memory, 0, KV_N_KINDS);
         tcase_add_test(memory, a_cache_outlives_its_context);
         tcase_add_loop_test(memory, a_failed_maintenance_leaves_nothing_that_two_would_fill_in, 1, 3);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

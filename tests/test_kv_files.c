@@ -7,29 +7,17 @@
 #include <string.h>
 
 #include "core/file.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_fixture.h"
 #include "tests/persist_fixture.h"
 #include "tests/scratch.h"
 
 enum { N = 420, PROMPT = 300 };
 
-static dci_context *context;
 static dci_kv_config config;
 static kv_data data, others;
 static dci_kv *kv, *control;
 static const char *name;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* Loops over presets begin with this: two caches of one preset, and tokens of two kinds. */
 static void begin(int32_t preset)
@@ -45,18 +33,8 @@ static void begin(int32_t preset)
 static void end(void)
 {
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
         kv_data_free(&others);
-}
-
-static int64_t fork_at(dci_kv *of, int64_t sequence, size_t n)
-{
-        int64_t out = -1;
-        ck_ok(dci_kv_fork(of, sequence, n, &out));
-        ck_assert_int_ne(out, sequence);
-        ck_assert_uint_eq(kv_sequence_info(of, out).n_tokens, n);
-        return out;
 }
 
 /* Loops over presets. Into another cache, and into its own. */
@@ -94,7 +72,7 @@ START_TEST(saving_the_beginning_is_forking_there)
                 int64_t loaded = -1;
                 ck_ok(dci_kv_save(kv, saved, places[p], scratch_path("sequence")));
                 ck_ok(dci_kv_load(control, scratch_path("sequence"), &loaded));
-                kv_alike(kv, fork_at(kv, saved, places[p]), control, loaded, &others, places[p], 20, name);
+                kv_alike(kv, kv_fork_at(kv, saved, places[p]), control, loaded, &others, places[p], 20, name);
         }
         end();
 }
@@ -281,7 +259,7 @@ static const struct lie {
         {DCI_KV_TOPK, "heads", 8, 8, UINT64_MAX, DCI_ERR_FORMAT, "do not go"},
         {DCI_KV_SNAPKV, "heads", 52, 4, 100000, DCI_ERR_FORMAT, "'fixed' is too short"},
         {DCI_KV_SNAPKV, "heads", 52, 4, 0, DCI_ERR_FORMAT, "are too long"},
-        {DCI_KV_SNAPKV, "fixed", 0, 4, UINT32_MAX, DCI_ERR_FORMAT, "'fixed' names token -1 behind the sink"},
+        {DCI_KV_SNAPKV, "fixed", 0, 4, UINT32_MAX, DCI_ERR_FORMAT, "'fixed' names token -1 after the sink"},
         {DCI_KV_ICECACHE, "heads", 52, 4, 0, DCI_ERR_FORMAT, "a tree of 0 numbers"},
         {DCI_KV_ICECACHE, "heads", 52, 4, 100000, DCI_ERR_FORMAT, "'fixed' is too short"},
         {DCI_KV_ICECACHE, "fixed", 0, 4, 0x40400000, DCI_ERR_FORMAT, "tree"}, /* c^2 is 3 */
@@ -378,9 +356,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv files");
-        TCase *files = tcase_create("files");
-        tcase_set_timeout(files, 60);
-        tcase_add_checked_fixture(files, setup, teardown);
+        TCase *files = test_case_with(suite, "files", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(files, scratch_open, scratch_close);
         tcase_add_loop_test(files, what_is_loaded_goes_on_as_what_was_saved, 0, KV_N_KINDS);
         tcase_add_loop_test(files, saving_the_beginning_is_forking_there, 0, KV_N_KINDS);
         tcase_add_loop_test(files, the_same_sequence_gives_the_same_bytes, 0, KV_N_KINDS);
@@ -392,6 +369,5 @@ int main(void)
         tcase_add_loop_test(files, numbers_that_contradict_each_other_are_refused, 0, (int)COUNT(lies));
         tcase_add_test(files, files_of_another_config_are_refused);
         tcase_add_test(files, paths_that_are_no_files_are_refused);
-        suite_add_tcase(suite, files);
         return test_main(suite);
 }

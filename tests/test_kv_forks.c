@@ -5,25 +5,15 @@
 
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { N = 420, PROMPT = 300 };
 
-static dci_context *context;
 static dci_kv_config config;
 static kv_data data, others;
 static dci_kv *kv, *control;
 static const char *name;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* Loops over presets begin with this: two caches of one preset, and tokens of two kinds. */
 static void begin_as(int32_t preset, int32_t schedule)
@@ -46,18 +36,8 @@ static void begin(int32_t preset)
 static void end(void)
 {
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
         kv_data_free(&others);
-}
-
-static int64_t fork_at(dci_kv *of, int64_t sequence, size_t n)
-{
-        int64_t out = -1;
-        ck_ok(dci_kv_fork(of, sequence, n, &out));
-        ck_assert_int_ne(out, sequence);
-        ck_assert_uint_eq(kv_sequence_info(of, out).n_tokens, n);
-        return out;
 }
 
 static size_t blocks_in_use(dci_kv *of)
@@ -75,7 +55,7 @@ START_TEST(a_fork_goes_on_as_its_source)
         const int64_t source = kv_begin(kv, &data, PROMPT), plain = kv_begin(control, &data, PROMPT);
         kv_decode_all(kv, source, &data, PROMPT, 13);
         kv_decode_all(control, plain, &data, PROMPT, 13);
-        const int64_t fork = fork_at(kv, source, PROMPT + 13);
+        const int64_t fork = kv_fork_at(kv, source, PROMPT + 13);
         for (size_t t = PROMPT + 13; t < PROMPT + 50; t++) {
                 const kv_turn turns[] = {{source, &data, t, 1}, {fork, &data, t, 1}};
                 kv_seen both = kv_decode(kv, 2, turns), wanted = kv_decode(control, 1, &(kv_turn){plain, &data, t, 1});
@@ -97,7 +77,7 @@ START_TEST(a_fork_is_a_copy_that_is_cut)
         const int64_t source = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, source, &data, PROMPT, 13);
         for (size_t p = 0; p < COUNT(places); p++) {
-                const int64_t copy = kv_begin(control, &data, PROMPT), fork = fork_at(kv, source, places[p]);
+                const int64_t copy = kv_begin(control, &data, PROMPT), fork = kv_fork_at(kv, source, places[p]);
                 kv_decode_all(control, copy, &data, PROMPT, 13);
                 ck_ok(dci_kv_truncate(control, copy, places[p]));
                 kv_alike(kv, fork, control, copy, &others, places[p], 12, name);
@@ -123,7 +103,7 @@ START_TEST(forks_of_forks_are_their_own)
         for (size_t f = 0; f < FORKS; f++) {
                 if (f > 0) {
                         at[f] = at[f - 1] - 37;
-                        forks[f] = fork_at(kv, forks[f - 1], at[f]);
+                        forks[f] = kv_fork_at(kv, forks[f - 1], at[f]);
                 }
                 copies[f] = kv_begin(control, &data, PROMPT);
                 for (size_t g = 1; g <= f; g++) /* cut as often: trees depend on it */
@@ -153,7 +133,7 @@ START_TEST(forks_share_blocks_and_summaries)
         begin(kv_presets[_i]);
         const int64_t source = kv_begin(kv, &data, PROMPT);
         const size_t blocks = blocks_in_use(kv), summaries = kv_info(kv).summary_bytes;
-        const int64_t fork = fork_at(kv, source, PROMPT);
+        const int64_t fork = kv_fork_at(kv, source, PROMPT);
         const dci_kv_sequence_info info = kv_sequence_info(kv, fork);
         ck_assert_uint_le(blocks_in_use(kv), blocks + 1);
         ck_assert_uint_eq(kv_info(kv).summary_bytes, summaries);
@@ -179,7 +159,7 @@ START_TEST(long_forks_write_pieces_of_their_own)
         dci_kv *one = kv_create(context, &config), *two = kv_create(context, &config);
         const int64_t source = kv_begin(one, &own, 1100), plain = kv_begin(two, &own, 1100);
         for (size_t p = 0; p < COUNT(places); p++) {
-                const int64_t copy = kv_begin(two, &own, 1100), fork = fork_at(one, source, places[p]);
+                const int64_t copy = kv_begin(two, &own, 1100), fork = kv_fork_at(one, source, places[p]);
                 ck_ok(dci_kv_truncate(two, copy, places[p]));
                 kv_alike(one, fork, two, copy, &other, places[p], 30, dci_kv_preset_name(kv_presets[_i]));
                 ck_ok(dci_kv_close(two, copy));
@@ -188,8 +168,7 @@ START_TEST(long_forks_write_pieces_of_their_own)
         }
         kv_alike(one, source, two, plain, &own, 1100, 30, dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(one);
-        dci_kv_destroy(two);
-        kv_data_free(&own);
+        kv_end(two, &own);
         kv_data_free(&other);
 }
 END_TEST
@@ -243,7 +222,7 @@ END_TEST
 START_TEST(what_was_chosen_once_is_forgotten_with_its_tokens)
 {
         begin(DCI_KV_SNAPKV);
-        const int64_t first = kv_begin(kv, &data, PROMPT), fork = fork_at(kv, first, 120);
+        const int64_t first = kv_begin(kv, &data, PROMPT), fork = kv_fork_at(kv, first, 120);
         ck_ok(dci_kv_truncate(kv, first, 120));
         for (size_t t = 120; t < PROMPT + 50; t += 10) {
                 const kv_turn turns[] = {{first, &others, t, 10}, {fork, &others, t, 10}};
@@ -268,7 +247,7 @@ START_TEST(truncation_is_of_one_sequence)
 {
         begin(DCI_KV_SKETCH);
         const int64_t stays = kv_begin(kv, &data, PROMPT), cut = kv_begin(kv, &others, PROMPT),
-                      fork = fork_at(kv, stays, PROMPT), plain = kv_begin(control, &data, PROMPT);
+                      fork = kv_fork_at(kv, stays, PROMPT), plain = kv_begin(control, &data, PROMPT);
         ck_ok(dci_kv_truncate(kv, cut, 100));
         ck_ok(dci_kv_truncate(kv, fork, 0));
         kv_feed(kv, 1, &(kv_turn){fork, &others, 0, 200});
@@ -331,7 +310,7 @@ START_TEST(a_frozen_prompt_may_be_cut)
                 dci_kv *one = kv_create(context, &config);
                 int64_t cut = kv_begin(one, &own, 600);
                 if (p % 2 == 0)
-                        cut = fork_at(one, cut, places[p]);
+                        cut = kv_fork_at(one, cut, places[p]);
                 else
                         ck_ok(dci_kv_truncate(one, cut, places[p]));
                 kv_model model = kv_model_of(&config, &own, places[p]);
@@ -369,9 +348,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv forks");
-        TCase *forks = tcase_create("forks");
-        tcase_set_timeout(forks, 60);
-        tcase_add_checked_fixture(forks, setup, teardown);
+        TCase *forks = test_case_with(suite, "forks", 60, context_open_2, context_close);
         tcase_add_loop_test(forks, a_fork_goes_on_as_its_source, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, a_fork_is_a_copy_that_is_cut, 0, KV_N_KINDS);
         tcase_add_loop_test(forks, forks_of_forks_are_their_own, 0, KV_N_KINDS);
@@ -385,6 +362,5 @@ int main(void)
         tcase_add_loop_test(forks, deep_truncation_is_a_shorter_prompt, 0, COUNT(forgetful));
         tcase_add_loop_test(forks, a_frozen_prompt_may_be_cut, 0, KV_N_KINDS);
         tcase_add_test(forks, blocks_that_are_cut_go_back);
-        suite_add_tcase(suite, forks);
         return test_main(suite);
 }

@@ -8,24 +8,11 @@
 #include <string.h>
 
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/scratch.h"
 
 enum { TOKENS = 4000, STEPS = 8, PROMPT = TOKENS - STEPS, UNIT = 16, HEADS = 2, GROUP = 3 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        scratch_close();
-}
 
 static dci_kv_config trace_config(double preselect, size_t preselect_tokens)
 {
@@ -64,8 +51,7 @@ START_TEST(enough_groups_are_all_of_them)
         kv_alike(one, kv_begin(one, &data, 600), other, kv_begin(other, &data, 600), &data, 600, 60, "all groups");
         ck_assert_double_gt(kv_info(one).resident_token_bytes, kv_info(other).resident_token_bytes);
         dci_kv_destroy(one);
-        dci_kv_destroy(other);
-        kv_data_free(&data);
+        kv_end(other, &data);
 }
 END_TEST
 
@@ -132,12 +118,6 @@ static void weigh_tokens(const question *a, const bool *marked, double *weights)
         }
 }
 
-static int descending(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-        return (x < y) - (x > y);
-}
-
 /* Codes of eight bits leave weights of means as they are within a few percent; of tokens, whose logits are larger, within a quarter. Where keys
  * decide, what a query head counts is still from codes. */
 #define UNIT_SLACK 0.1
@@ -151,7 +131,7 @@ static void check_list(const question *a, size_t per, size_t wanted, const int32
         size_t n_seen = 0;
         weigh_units(a, per, units);
         memcpy(sorted, units, n_units * sizeof *units);
-        qsort(sorted, n_units, sizeof *sorted, descending);
+        qsort(sorted, n_units, sizeof *sorted, test_doubles_descend);
         ck_assert_uint_lt(wanted, n_units);
         for (size_t u = 0; u < n_units; u++)
                 marked[u] = units[u] >= sorted[wanted - 1];
@@ -207,8 +187,7 @@ START_TEST(lists_are_a_naive_choice_in_two_stages)
                 }
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -228,8 +207,7 @@ static double error_with(const dci_kv_config *config)
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         return sum / STEPS;
 }
 
@@ -272,8 +250,7 @@ START_TEST(means_follow_the_frame)
         ck_ok(dci_kv_load(other, scratch_path("drifted"), &loaded));
         kv_alike(kv, sequence, other, loaded, &data, LENGTH, 40, "means that were made anew");
         dci_kv_destroy(kv);
-        dci_kv_destroy(other);
-        kv_data_free(&data);
+        kv_end(other, &data);
 }
 END_TEST
 
@@ -324,8 +301,7 @@ START_TEST(groups_that_count_nothing_add_no_rows)
                         kv_lawful(&seen, &config, 0, "long keys");
                         kv_seen_free(&seen);
                 }
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -369,17 +345,15 @@ START_TEST(scores_that_overflow_read_all_codes)
                 kv_seen_free(&wanted);
         }
         dci_kv_destroy(kv);
-        dci_kv_destroy(other);
-        kv_data_free(&data);
+        kv_end(other, &data);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("kv groups");
-        TCase *groups = tcase_create("groups");
-        tcase_set_timeout(groups, 60);
-        tcase_add_checked_fixture(groups, setup, teardown);
+        TCase *groups = test_case_with(suite, "groups", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(groups, scratch_open, scratch_close);
         tcase_add_loop_test(groups, enough_groups_are_all_of_them, 0, COUNT(with));
         tcase_add_loop_test(groups, lists_are_a_naive_choice_in_two_stages, 0, COUNT(naive));
         tcase_add_test(groups, lists_are_full_whatever_the_last_groups_hold);
@@ -387,6 +361,5 @@ int main(void)
         tcase_add_test(groups, scores_that_overflow_read_all_codes);
         tcase_add_test(groups, more_groups_err_less);
         tcase_add_test(groups, means_follow_the_frame);
-        suite_add_tcase(suite, groups);
         return test_main(suite);
 }

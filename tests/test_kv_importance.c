@@ -11,8 +11,6 @@
 #include "simd/softmax/softmax.h"
 #include "tests/kv_fixture.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
-
 enum { IMPORTANT = 1500, LAST = IMPORTANT + 40 };
 #define BY_BYTES 3e-2 /* some hundredths of a logit, in most of the queries that count */
 #define BY_FLOATS 1e-4
@@ -163,10 +161,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv importance");
-        TCase *tcase = tcase_create("importance");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "importance", 60);
         tcase_add_loop_test(tcase, importance_is_that_of_the_definition, 0, COUNT(uneven));
         tcase_add_test(tcase, importance_of_what_is_far_from_the_rest);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -7,19 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* A sequence that has read a prompt, and its model. */
 typedef struct scene {
@@ -519,8 +508,7 @@ START_TEST(rows_are_read_back_as_they_were)
                 }
         free(keys);
         free(values);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -565,9 +553,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv laws");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 60, context_open_2, context_close);
         tcase_add_loop_test(laws, full_is_attention_in_double, 0, COUNT(all_dtypes));
         tcase_add_test(laws, full_is_attention_in_double_on_the_trace);
         tcase_add_loop_test(laws, any_shape_is_attended_to, 0, 5);
@@ -589,6 +575,5 @@ int main(void)
         tcase_add_loop_test(laws, a_frozen_prompt_stays_as_it_is, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, rows_are_read_back_as_they_were, 0, 9);
         tcase_add_test(laws, strides_of_appended_rows_are_followed);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

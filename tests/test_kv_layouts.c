@@ -7,21 +7,10 @@
 
 #include "dci/check.h"
 #include "kv/kv_internal.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { LAYERS = 2, HEADS = 2, DIM = 16, PAGE = 8, BLOCKS = 256, N = 330 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* --- an engine's memory --------------------------------------------------------------------------------------------------- */
 
@@ -198,8 +187,7 @@ static void check_layout(int32_t preset, size_t form, int32_t blocks_by, bool in
                 each_slot(e, kv, layer, &all, 0, false);
         ck_assert_msg(dci_kv_check(kv, DCI_CHECK_FULL, NULL) == DCI_OK, "%s: %s", what, dci_last_error());
         dci_kv_destroy(kv);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
         kv_data_free(&others);
         engine_free(e);
 }
@@ -231,8 +219,7 @@ START_TEST(gaps_of_a_layout_are_not_touched)
                 each_slot(e, kv, layer, &all, 0, true);
         ck_assert(memcmp(after, e->memory, e->bytes) == 0);
         free(after);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -260,8 +247,7 @@ START_TEST(blocks_of_a_layout_end)
         if (lent)
                 ck_ok(dci_kv_assign_blocks(kv, sequence, 1, blocks + 3));
         kv_decode_all(kv, sequence, &data, 3 * PAGE, PAGE);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -314,8 +300,7 @@ START_TEST(a_block_may_be_lent_to_several_sequences)
         for (size_t t = 200; t < 220; t++)
                 step_alike(e, kv, own, (kv_turn){second, &data, t, 1}, control, false, "second");
         dci_kv_destroy(kv);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
         engine_free(e);
 }
 END_TEST
@@ -343,8 +328,7 @@ START_TEST(lent_blocks_stay_lent_until_they_are_cut)
         ck_ok(dci_kv_close(kv, sequence));
         ck_assert_uint_eq(kv_info(kv).n_free_blocks, BLOCKS);
         dci_kv_destroy(kv);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
         engine_free(e);
 }
 END_TEST
@@ -364,8 +348,7 @@ START_TEST(forks_of_lent_blocks_are_at_whole_blocks)
         ck_assert_int_eq(fork, -7);
         ck_assert_uint_eq(kv_info(kv).n_sequences, 1);
         ck_ok(dci_kv_fork(kv, sequence, 104, &fork));
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -403,8 +386,7 @@ START_TEST(lent_blocks_are_not_written_by_two)
         int64_t loaded = -7;
         ck_refused(dci_kv_load(kv, "any", &loaded), DCI_ERR_UNSUPPORTED, "blocks are the caller's");
         ck_assert_int_eq(loaded, -7);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         engine_free(e);
 }
 END_TEST
@@ -517,8 +499,7 @@ START_TEST(pieces_are_as_large_as_is_wanted)
                 ck_assert_uint_ge(t.sizes[p], sizes[_i]);
                 ck_assert_uint_lt(t.sizes[p], 2 * sizes[_i] + block + 4096);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -547,9 +528,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv layouts");
-        TCase *layouts = tcase_create("layouts");
-        tcase_set_timeout(layouts, 60);
-        tcase_add_checked_fixture(layouts, setup, teardown);
+        TCase *layouts = test_case_with(suite, "layouts", 60, context_open_2, context_close);
         tcase_add_loop_test(layouts, an_engines_memory_is_like_the_librarys_own, 0, 4 * N_FORMS);
         tcase_add_test(layouts, gaps_of_a_layout_are_not_touched);
         tcase_add_loop_test(layouts, blocks_of_a_layout_end, 0, 2);
@@ -562,6 +541,5 @@ int main(void)
         tcase_add_loop_test(layouts, pieces_are_as_large_as_is_wanted, 0, 4);
         tcase_add_loop_test(layouts, all_blocks_of_a_pool_have_slots_with_numbers, 0, 5);
         tcase_add_loop_test(layouts, a_hook_that_refuses_refuses_the_call, 0, 2);
-        suite_add_tcase(suite, layouts);
         return test_main(suite);
 }

@@ -10,21 +10,10 @@
 
 #include "kv/kv_internal.h"
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { PROMPT = 150, N = 260 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static void says(const char *part)
 {
@@ -68,8 +57,7 @@ START_TEST(plans_without_room_are_refused)
         dci_kv_plan_destroy(kv, &good);
         free(queries);
         free(out);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -118,8 +106,7 @@ START_TEST(plans_that_lie_are_refused)
         kv_seen_free(&seen);
         free(queries);
         free(out);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -136,8 +123,7 @@ START_TEST(an_empty_sequence_gives_zeros)
         for (size_t j = 0; j < 2 * 4; j++)
                 ck_assert(seen.lse[j] == -INFINITY);
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -167,8 +153,7 @@ START_TEST(memory_beyond_the_limit_is_not_taken)
         }
         kv_prefill(kv, sequence, &data, 2000, 0);
         ck_assert_uint_le(kv_info(kv).bytes, config.max_bytes);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         dci_context_destroy(own);
         ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
 }
@@ -225,15 +210,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv limits");
-        TCase *limits = tcase_create("limits");
-        tcase_set_timeout(limits, 60);
-        tcase_add_checked_fixture(limits, setup, teardown);
+        TCase *limits = test_case_with(suite, "limits", 60, context_open_2, context_close);
         tcase_add_test(limits, plans_without_room_are_refused);
         tcase_add_test(limits, plans_that_lie_are_refused);
         tcase_add_loop_test(limits, an_empty_sequence_gives_zeros, 0, KV_N_KINDS);
         tcase_add_test(limits, memory_beyond_the_limit_is_not_taken);
         tcase_add_test(limits, refused_reservations_take_nothing);
         tcase_add_test(limits, sequences_end_at_the_most_there_can_be);
-        suite_add_tcase(suite, limits);
         return test_main(suite);
 }

@@ -9,24 +9,11 @@
 #include "core/file.h"
 #include "kv/clusters.h"
 #include "kv/lookup.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* Clusters of 8, and 32 tokens for more of them; the budget leaves those be recent. */
 static dci_kv_config small(int32_t preset)
@@ -36,13 +23,6 @@ static dci_kv_config small(int32_t preset)
         config.cluster_every = 32;
         config.budget = 128;
         return config;
-}
-
-static const dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        ck_assert_ptr_nonnull(found);
-        return &found->layers[layer];
 }
 
 /* --- when they are formed ---------------------------------------------------------------------------------------------------- */
@@ -55,7 +35,7 @@ START_TEST(tokens_are_grouped_so_many_at_a_time)
         const int64_t sequence = kv_begin(kv, &data, 200);
         const size_t young = kv_info(kv).sink + kv_info(kv).rollback;
         for (size_t t = 200; t < 420; t++) {
-                const dci_kv_layer *layer = layer_of(kv, sequence, 1);
+                const dci_kv_layer *layer = kv_layer_of(kv, sequence, 1);
                 const size_t later = (t - 200) / 32;
                 ck_assert_uint_eq(layer->n_batches, 1 + later);
                 ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_batches, 1 + later);
@@ -69,8 +49,7 @@ START_TEST(tokens_are_grouped_so_many_at_a_time)
                 }
                 kv_decode_all(kv, sequence, &data, t, 1);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -86,7 +65,7 @@ START_TEST(late_maintenance_gives_the_same_groups)
                 const kv_turn turn = {b, &data, t, 1};
                 kv_decode_all(often, a, &data, t, 1);
                 kv_feed(seldom, 1, &turn);
-                const dci_kv_layer *late = layer_of(seldom, b, 0);
+                const dci_kv_layer *late = kv_layer_of(seldom, b, 0);
                 ck_assert_uint_le(late->n - 4 - late->n_grouped, config.budget / 2 + 1);
         }
         ck_ok(dci_kv_maintain(seldom, 0, NULL));
@@ -94,8 +73,7 @@ START_TEST(late_maintenance_gives_the_same_groups)
         kv_seen x = kv_look(often, 1, &turns[0]), y = kv_look(seldom, 1, &turns[1]);
         kv_same_and_free(&x, &y, "late");
         dci_kv_destroy(often);
-        dci_kv_destroy(seldom);
-        kv_data_free(&data);
+        kv_end(seldom, &data);
 }
 END_TEST
 
@@ -112,7 +90,7 @@ START_TEST(a_small_budget_groups_early)
         int64_t fork = -1;
         size_t most = 0;
         for (size_t t = 150; t < 540; t++) {
-                const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+                const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
                 const bool whole = layer->n_batches > 1 && layer->batches[1]->n == 300;
                 for (size_t b = whole ? 2 : 1; b < layer->n_batches; b++) {
                         const size_t k = layer->batches[b]->n / 8;
@@ -128,14 +106,14 @@ START_TEST(a_small_budget_groups_early)
                 kv_decode_all(kv, sequence, &data, t, 1);
         }
         ck_assert_uint_gt(most, 5);
-        ck_assert_uint_eq(layer_of(kv, fork, 0)->n_batches, most);
+        ck_assert_uint_eq(kv_layer_of(kv, fork, 0)->n_batches, most);
         config.budget = 1024;
         dci_kv *patient = kv_create(context, &config);
         const int64_t other = kv_begin(patient, &data, 150);
         kv_decode_all(patient, other, &data, 150, 300);
         for (size_t l = 0; l < config.n_layers; l++) {
-                const dci_kv_clusters *x = layer_of(kv, sequence, l)->batches[1],
-                                      *y = layer_of(patient, other, l)->batches[1];
+                const dci_kv_clusters *x = kv_layer_of(kv, sequence, l)->batches[1],
+                                      *y = kv_layer_of(patient, other, l)->batches[1];
                 for (size_t h = 0; h < config.n_kv_heads; h++) {
                         ck_assert_uint_eq(x->heads[h].n_groups, y->heads[h].n_groups);
                         ck_assert_mem_eq(dci_kv_cluster_ids(kv, x, h), dci_kv_cluster_ids(patient, y, h),
@@ -145,8 +123,7 @@ START_TEST(a_small_budget_groups_early)
                 }
         }
         dci_kv_destroy(patient);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -161,12 +138,12 @@ START_TEST(forks_share_batches_and_cuts_drop_them)
         kv_decode_all(kv, sequence, &data, 200, 80);
         const size_t bytes = kv_info(kv).summary_bytes, young = kv_info(kv).sink + config.rollback;
         ck_assert_uint_gt(bytes, 0);
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_batches, 3);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->n_batches, 3);
         int64_t whole, part;
         ck_ok(dci_kv_fork(kv, sequence, 280, &whole));
         ck_ok(dci_kv_fork(kv, sequence, 200 + 20, &part)); /* through the second batch */
         ck_assert_uint_eq(kv_info(kv).summary_bytes, bytes);
-        ck_assert_ptr_eq(layer_of(kv, whole, 0)->batches[2], layer_of(kv, sequence, 0)->batches[2]);
+        ck_assert_ptr_eq(kv_layer_of(kv, whole, 0)->batches[2], kv_layer_of(kv, sequence, 0)->batches[2]);
         ck_assert_uint_eq(kv_sequence_info(kv, part).n_grouped, 200 - young + 32);
         ck_ok(dci_kv_truncate(kv, whole, 280 - config.rollback)); /* within the rollback: groups stay */
         ck_assert_uint_eq(kv_sequence_info(kv, whole).n_grouped, 200 - young + 64);
@@ -180,8 +157,7 @@ START_TEST(forks_share_batches_and_cuts_drop_them)
         ck_assert_uint_eq(kv_info(kv).summary_bytes, 0);
         kv_decode_all(kv, whole, &data, 150, 100);
         ck_assert_uint_gt(kv_sequence_info(kv, whole).n_grouped, 150);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -210,8 +186,7 @@ START_TEST(members_in_the_window_are_not_attended_to_twice)
                 kv_model_free(&model);
                 ck_ok(dci_kv_close(kv, sequence));
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -245,8 +220,7 @@ START_TEST(clusters_in_the_window_take_no_place)
                                      "no place");
         kv_seen_free(&seen);
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -259,7 +233,7 @@ START_TEST(clusters_are_cut_into_parts)
         config.cluster_most = 7;
         kv_data data = kv_random(&config, 400, 6);
         dci_kv *kv = kv_create(context, &config);
-        const dci_kv_layer *layer = layer_of(kv, kv_begin(kv, &data, 400), 0);
+        const dci_kv_layer *layer = kv_layer_of(kv, kv_begin(kv, &data, 400), 0);
         const dci_kv_clusters *batch = layer->batches[0];
         for (size_t h = 0; h < 2; h++) {
                 const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, h);
@@ -267,8 +241,7 @@ START_TEST(clusters_are_cut_into_parts)
                 for (size_t g = 0; g < batch->heads[h].n_groups; g++)
                         test_hold(offsets[g + 1] - offsets[g] >= 1 && offsets[g + 1] - offsets[g] <= 7);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -288,7 +261,7 @@ START_TEST(keys_that_have_no_clusters_have_groups)
                 kv_model model = kv_model_of(&config, &data, 291);
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, 290, 1});
                 kv_lawful(&seen, &config, 0, "no clusters");
-                const dci_kv_clusters *batch = layer_of(kv, sequence, 0)->batches[0];
+                const dci_kv_clusters *batch = kv_layer_of(kv, sequence, 0)->batches[0];
                 test_hold(way == 0 ? batch->heads[0].n_groups == batch->n / 8 : batch->heads[0].n_groups >= 1);
                 kv_seen_free(&seen);
                 kv_model_free(&model);
@@ -327,8 +300,7 @@ START_TEST(plans_are_the_naive_choice)
                                 kv_seen_free(&seen);
                         }
                         kv_model_free(&model);
-                        dci_kv_destroy(kv);
-                        kv_data_free(&data);
+                        kv_end(kv, &data);
                 }
 }
 END_TEST
@@ -351,8 +323,7 @@ START_TEST(lists_of_heads_are_taken_in_turns)
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -373,8 +344,7 @@ START_TEST(more_is_estimated_of_more_clusters)
                 ck_assert_msg(sum > last, "share %g: %g, before %g", shares[i], sum, last);
                 last = sum;
                 kv_seen_free(&seen);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -396,8 +366,7 @@ START_TEST(without_a_choice_all_clusters_are_estimated)
                         memcpy(wanted, seen.plans[0].tail_lse, sizeof wanted);
                 ck_assert_mem_eq(seen.plans[0].tail_lse, wanted, sizeof wanted);
                 kv_seen_free(&seen);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -477,7 +446,7 @@ START_TEST(the_rest_of_a_cluster_is_its_own_mean)
                 kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &of.data, of.data.n - 1, 0});
                 of.first = (size_t)seen.plans[0].sink_end[0];
                 of.end = (size_t)seen.plans[0].recent_begin[0];
-                ck_assert_uint_eq(layer_of(kv, sequence, 0)->batches[0]->heads[0].n_groups, 1);
+                ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->batches[0]->heads[0].n_groups, 1);
                 for (size_t q = 0; q < 2 * 4; q++)
                         check_rest(&of, &seen, q / 4, q % 4, rests[i]);
                 kv_seen_free(&seen);
@@ -541,17 +510,15 @@ START_TEST(files_without_sound_groups_are_refused)
         ck_assert_uint_eq(refused, tried);
         ck_assert_uint_eq(kv_info(kv).n_sequences, 1);
         free(bytes);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("kv lists");
-        TCase *lists = tcase_create("lists");
-        tcase_set_timeout(lists, 60);
-        tcase_add_checked_fixture(lists, setup, teardown);
+        TCase *lists = test_case_with(suite, "lists", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(lists, scratch_open, scratch_close);
         tcase_add_test(lists, tokens_are_grouped_so_many_at_a_time);
         tcase_add_test(lists, late_maintenance_gives_the_same_groups);
         tcase_add_test(lists, a_small_budget_groups_early);
@@ -567,6 +534,5 @@ int main(void)
         tcase_add_test(lists, the_rest_of_a_cluster_is_its_own_mean);
         tcase_add_test(lists, figures_are_of_ids_and_rows);
         tcase_add_test(lists, files_without_sound_groups_are_refused);
-        suite_add_tcase(suite, lists);
         return test_main(suite);
 }

@@ -10,21 +10,10 @@
 
 #include "kv/stages/schedule.h"
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { PROMPT = 150, N = 260 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static void says(const char *part)
 {
@@ -85,8 +74,7 @@ START_TEST(bad_keys_and_values_are_named_and_refused)
         kv_decode_all(control, plain, &data, PROMPT, 5);
         kv_alike(kv, b, control, plain, &data, PROMPT + 5, 20, "after bad numbers");
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
 }
 END_TEST
 
@@ -157,8 +145,7 @@ START_TEST(bad_queries_are_named_and_refused)
         kv_same_and_free(&before, &after, "after bad queries");
         free(good);
         free(out);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -190,8 +177,7 @@ START_TEST(bad_observed_queries_are_named_and_refused)
         kv_alike(kv, sequence, control, kv_begin(control, &data, PROMPT), &data, PROMPT, 10,
                  "after bad observed queries");
         dci_kv_destroy(kv);
-        dci_kv_destroy(control);
-        kv_data_free(&data);
+        kv_end(control, &data);
 }
 END_TEST
 
@@ -225,8 +211,7 @@ START_TEST(extreme_rows_give_numbers)
                         if (t + 21 > N)
                                 break;
                 }
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -273,8 +258,7 @@ START_TEST(the_longest_rows_give_numbers)
                                       dci_kv_preset_name(kv_presets[_i]), t, j, (double)seen.lse[j]);
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -304,8 +288,7 @@ START_TEST(a_lone_query_head_ranks_by_its_scores)
                 kv_alike(one, kv_begin(one, &data, PROMPT), other, kv_begin(other, &data, PROMPT), &data, PROMPT,
                          N - PROMPT, dci_kv_preset_name(kinds[_i].preset));
                 dci_kv_destroy(one);
-                dci_kv_destroy(other);
-                kv_data_free(&data);
+                kv_end(other, &data);
         }
 }
 END_TEST
@@ -389,8 +372,7 @@ START_TEST(values_as_long_as_they_may_be_have_a_tail_of_numbers)
                                 ck_assert_msg(isfinite(kv_out(&seen, layer, 0, h)[j]), "layer %zu, head %zu: %g", layer,
                                               h, (double)kv_out(&seen, layer, 0, h)[j]);
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -415,9 +397,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv numbers");
-        TCase *numbers = tcase_create("numbers");
-        tcase_set_timeout(numbers, 60);
-        tcase_add_checked_fixture(numbers, setup, teardown);
+        TCase *numbers = test_case_with(suite, "numbers", 60, context_open_2, context_close);
         tcase_add_loop_test(numbers, bad_keys_and_values_are_named_and_refused, 0, 9);
         tcase_add_test(numbers, bad_rows_in_place_are_refused);
         tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_KINDS);
@@ -429,6 +409,5 @@ int main(void)
         tcase_add_test(numbers, scores_are_numbers_at_any_scale);
         tcase_add_test(numbers, values_as_long_as_they_may_be_have_a_tail_of_numbers);
         tcase_add_test(numbers, queries_of_zeros_turn_from_all_but_their_like);
-        suite_add_tcase(suite, numbers);
         return test_main(suite);
 }

@@ -8,19 +8,8 @@
 
 #include "kv/chunk.h"
 #include "kv/lookup.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* In short runs, whose sanitizers look for races, every third preset will do where only numbers are compared. */
 static bool left_out(int i)
@@ -107,8 +96,7 @@ START_TEST(the_number_of_threads_changes_nothing)
                 dci_kv_destroy(other);
         }
         kv_seen_free(&wanted);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -160,8 +148,7 @@ START_TEST(a_large_batch_equals_one_sequence_at_a_time)
         }
         kv_seen_free(&all);
         dci_kv_destroy(batched);
-        dci_kv_destroy(alone);
-        kv_data_free(&data);
+        kv_end(alone, &data);
 }
 END_TEST
 
@@ -176,8 +163,7 @@ START_TEST(work_in_the_foreground_is_that_of_the_worker)
         kv_alike(worker, kv_begin(worker, &data, 300), own, kv_begin(own, &data, 300), &data, 300, 20,
                  dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(worker);
-        dci_kv_destroy(own);
-        kv_data_free(&data);
+        kv_end(own, &data);
 }
 END_TEST
 
@@ -218,8 +204,7 @@ START_TEST(waiting_for_prompts_changes_nothing)
         kv_step_end(hasty, 1, &prompt);
         kv_alike(patient, sequence, hasty, other, &data, 300, 3, dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(patient);
-        dci_kv_destroy(hasty);
-        kv_data_free(&data);
+        kv_end(hasty, &data);
 }
 END_TEST
 
@@ -245,8 +230,7 @@ START_TEST(the_format_of_queries_changes_nothing_but_their_rounding)
                 kv_same_and_free(&a, &b, dci_kv_preset_name(config.preset));
         }
         dci_kv_destroy(narrow);
-        dci_kv_destroy(wide);
-        kv_data_free(&data);
+        kv_end(wide, &data);
 }
 END_TEST
 
@@ -292,8 +276,7 @@ START_TEST(an_aborted_step_was_never_begun)
                          dci_kv_preset_name(kv_presets[_i]));
         }
         dci_kv_destroy(plain);
-        dci_kv_destroy(aborting);
-        kv_data_free(&data);
+        kv_end(aborting, &data);
         kv_data_free(&others);
 }
 END_TEST
@@ -322,8 +305,7 @@ START_TEST(an_aborted_prompt_has_not_ended)
         kv_alike(plain, kv_begin(plain, &data, 300), aborting, other, &data, 300, 10,
                  dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(plain);
-        dci_kv_destroy(aborting);
-        kv_data_free(&data);
+        kv_end(aborting, &data);
         kv_data_free(&others);
 }
 END_TEST
@@ -347,8 +329,7 @@ START_TEST(the_rest_of_a_step_goes_on)
         kv_alike(plain, alone, kv, goes_on, &data, 301, 5, "after the others were taken back");
         ck_assert_uint_eq(kv_sequence_info(kv, lost).n_tokens, 200);
         dci_kv_destroy(plain);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -371,8 +352,7 @@ START_TEST(late_maintenance_catches_up)
         ck_ok(dci_kv_maintain(lazy, 1, &other));
         kv_alike(kept, sequence, lazy, other, &data, 400, 20, dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(kept);
-        dci_kv_destroy(lazy);
-        kv_data_free(&data);
+        kv_end(lazy, &data);
 }
 END_TEST
 
@@ -405,8 +385,7 @@ START_TEST(codes_made_anew_leave_tails_as_they_are)
                 ck_assert_mem_eq(tails[c], dci_kv_chunk_head(kv, layer, c, 1) + kv->summary_bytes, kv->tail_bytes);
                 free(tails[c]);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -446,8 +425,7 @@ START_TEST(sequences_are_resident_until_pressure)
         kv_alike(sparse, control, kv, longest, &data, 310, 30, dci_kv_preset_name(kv_presets[_i]));
         dci_kv_destroy(kv);
         dci_kv_destroy(sparse);
-        dci_kv_destroy(full);
-        kv_data_free(&data);
+        kv_end(full, &data);
 }
 END_TEST
 
@@ -482,17 +460,14 @@ START_TEST(what_a_step_attends_to_is_not_changed_by_another_sequence)
         seen = kv_decode(kv, 1, &(kv_turn){turn.sequence, &data, next, 1});
         ck_assert_int_gt(seen.plans[1].recent_begin[0], 0);
         kv_seen_free(&seen);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("kv same");
-        TCase *same = tcase_create("same");
-        tcase_set_timeout(same, 60);
-        tcase_add_checked_fixture(same, setup, teardown);
+        TCase *same = test_case_with(suite, "same", 60, context_open_2, context_close);
         tcase_add_loop_test(same, a_ragged_batch_equals_one_sequence_at_a_time, 0, KV_N_KINDS);
         tcase_add_loop_test(same, the_number_of_threads_changes_nothing, 0, KV_N_KINDS);
         tcase_add_test(same, the_thread_limit_may_change);
@@ -508,6 +483,5 @@ int main(void)
         tcase_add_loop_test(same, codes_made_anew_leave_tails_as_they_are, 0, 2);
         tcase_add_loop_test(same, sequences_are_resident_until_pressure, 0, KV_N_KINDS);
         tcase_add_loop_test(same, what_a_step_attends_to_is_not_changed_by_another_sequence, 0, 2);
-        suite_add_tcase(suite, same);
         return test_main(suite);
 }

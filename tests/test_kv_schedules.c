@@ -8,24 +8,11 @@
 #include <string.h>
 
 #include "kv/lookup.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_schedule.h"
 #include "tests/scratch.h"
 
 enum { PROMPT = 200, N = 330 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        scratch_close();
-}
 
 /* What goes with every schedule. */
 static const struct {
@@ -74,8 +61,7 @@ static pair begin(const dci_kv_config *one, const dci_kv_config *other, uint64_t
 static void end(pair *p)
 {
         dci_kv_destroy(p->one);
-        dci_kv_destroy(p->other);
-        kv_data_free(&p->data);
+        kv_end(p->other, &p->data);
 }
 
 /* Queries of all tokens from `first` on become those of token `first`. */
@@ -174,8 +160,7 @@ START_TEST(lists_that_are_kept_do_not_change)
         }
         ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_decisions, 3 * 2);
         kv_seen_free(&first);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -216,8 +201,7 @@ START_TEST(plans_are_those_of_the_model)
                 test_hold(info.n_decisions > 0 && info.n_decisions < info.n_plans);
                 kv_schedule_free(&schedule);
                 kv_model_free(&model);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -261,8 +245,7 @@ START_TEST(kept_lists_are_those_of_the_groups_there_were)
                         test_hold(!schedule.lost && info.n_decisions > 0 && info.n_decisions < info.n_plans);
                         kv_schedule_free(&schedule);
                         kv_model_free(&model);
-                        dci_kv_destroy(kv);
-                        kv_data_free(&data);
+                        kv_end(kv, &data);
                 }
 }
 END_TEST
@@ -355,8 +338,7 @@ START_TEST(boundaries_are_the_tokens_whose_queries_turn)
                 ck_assert_uint_eq(cut->n_boundaries, left);
                 ck_assert_mem_eq(cut->boundaries, whole->boundaries, left * sizeof *cut->boundaries);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -382,8 +364,7 @@ START_TEST(rings_hold_the_queries_of_the_last_plans)
                                                       (double)was * 0.25);
                                 }
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -447,8 +428,7 @@ START_TEST(a_layer_between_is_planned_after_its_anchor)
         kv_append(kv, 1, 1, &turn);
         ck_refused(dci_kv_plan_make(kv, 1, 1, &sequence, queries, 16, &plan), DCI_ERR_INVALID, "201 tokens");
         dci_kv_plan_destroy(kv, &plan);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -499,8 +479,7 @@ START_TEST(cutting_into_candidates_forgets_lists)
                         kv_decode_all(kv, sequence, &data, left, 3);
                         const uint64_t more = kv_sequence_info(kv, sequence).n_decisions - before;
                         ck_assert_uint_eq(more, schedule == DCI_KV_ANCHOR ? 3 * 2 : way == 0 ? 0 : 3 * 2);
-                        dci_kv_destroy(kv);
-                        kv_data_free(&data);
+                        kv_end(kv, &data);
                 }
 }
 END_TEST
@@ -571,9 +550,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv schedules");
-        TCase *tcase = tcase_create("schedules");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "schedules", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_schedule_that_always_decides_is_every_step, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, few_candidates_are_ranked_as_at_every_step, DCI_KV_COMBINE_SOFTMAX,
                             DCI_KV_COMBINES + 1);
@@ -592,6 +570,5 @@ int main(void)
         tcase_add_test(tcase, cutting_into_candidates_forgets_lists);
         tcase_add_loop_test(tcase, what_is_loaded_decides_first, 0, COUNT(kinds));
         tcase_add_loop_test(tcase, sequences_decide_each_for_itself, 0, COUNT(kinds));
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

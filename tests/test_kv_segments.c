@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "kv/clusters.h"
 #include "kv/lookup.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/kv_schedule.h"
 #include "tests/persist_fixture.h"
@@ -15,20 +16,6 @@
 #include "tests/scratch.h"
 
 enum { PROMPT = 200, N = 520, BUFFER = 40, ROLLBACK = 16 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* A gate that about a quarter of steps pass, so that segments have many lengths. */
 static dci_kv_config small(void)
@@ -40,13 +27,6 @@ static dci_kv_config small(void)
         config.rollback = ROLLBACK;
         config.tau = -0.15;
         return config;
-}
-
-static const dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        ck_assert_ptr_nonnull(found);
-        return &found->layers[layer];
 }
 
 /* --- the naive rule -------------------------------------------------------------------------------------------------------- */
@@ -72,7 +52,7 @@ static size_t naive_end(const dci_kv_layer *layer, size_t token, size_t buffer)
  * in how many segments there are and the tokens of the longest. */
 static void check_segments(dci_kv *kv, int64_t sequence, size_t layer, size_t *out_n, size_t *out_longest)
 {
-        const dci_kv_layer *l = layer_of(kv, sequence, layer);
+        const dci_kv_layer *l = kv_layer_of(kv, sequence, layer);
         const size_t sink = kv->config.sink, buffer = kv->config.segment_buffer;
         size_t at = sink + l->batches[0]->n, n = 0, longest = 0;
         for (size_t b = 1; b < l->n_batches; b++) {
@@ -115,13 +95,12 @@ START_TEST(segments_end_where_queries_turn)
                 kv_decode_all(kv, sequence, &data, t, 1);
                 check_segments(kv, sequence, (size_t)_i, &n, &longest);
         }
-        const dci_kv_layer *layer = layer_of(kv, sequence, (size_t)_i);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, (size_t)_i);
         ck_assert_uint_eq(layer->batches[0]->n, PROMPT - ROLLBACK - kv_info(kv).sink);
         ck_assert_uint_gt(layer->n_boundaries, 20);
         test_hold(n > 30 && longest > 8 && longest <= BUFFER / 2 && layer->n_batches - 1 < n);
         ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_early, 0);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -133,11 +112,10 @@ START_TEST(layers_have_segments_of_their_own)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, sequence, &data, PROMPT, N - PROMPT);
-        const dci_kv_layer *a = layer_of(kv, sequence, 0), *b = layer_of(kv, sequence, 1);
+        const dci_kv_layer *a = kv_layer_of(kv, sequence, 0), *b = kv_layer_of(kv, sequence, 1);
         test_hold(a->n_boundaries != b->n_boundaries ||
                   memcmp(a->boundaries, b->boundaries, a->n_boundaries * sizeof *a->boundaries) != 0);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -151,7 +129,7 @@ START_TEST(segments_that_never_close_are_half_of_the_buffer)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, sequence, &data, PROMPT, N - PROMPT);
-        const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
         ck_assert_uint_eq(layer->n_boundaries, 0);
         ck_assert_uint_gt(layer->n_batches, 10);
         for (size_t b = 1; b < layer->n_batches; b++) {
@@ -159,8 +137,7 @@ START_TEST(segments_that_never_close_are_half_of_the_buffer)
                 ck_assert_uint_eq(layer->batches[b]->n, b == 1 ? ROLLBACK : BUFFER / 2);
                 ck_assert_uint_eq(layer->batches[b]->heads[1].n_groups, 1);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -169,7 +146,7 @@ END_TEST
 static void check_same_batches(dci_kv *one, int64_t a, dci_kv *other, int64_t b)
 {
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *x = layer_of(one, a, layer), *y = layer_of(other, b, layer);
+                const dci_kv_layer *x = kv_layer_of(one, a, layer), *y = kv_layer_of(other, b, layer);
                 ck_assert_uint_eq(x->n_batches, y->n_batches);
                 for (size_t i = 0; i < x->n_batches; i++)
                         for (size_t h = 0; h < 2; h++) {
@@ -206,8 +183,7 @@ START_TEST(late_maintenance_gives_the_same_segments)
         check_same_batches(often, a, seldom, b);
         kv_alike(often, a, seldom, b, &data, N - 1, 1, "late");
         dci_kv_destroy(often);
-        dci_kv_destroy(seldom);
-        kv_data_free(&data);
+        kv_end(seldom, &data);
 }
 END_TEST
 
@@ -224,14 +200,13 @@ START_TEST(a_small_budget_lets_segments_leave_early)
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
                 kv_lawful(&seen, &config, 0, "early");
                 kv_seen_free(&seen);
-                const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+                const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
                 ck_assert_uint_le(layer->n - kv_info(kv).sink - layer->n_grouped, config.budget / 2 + 1);
         }
         const dci_kv_sequence_info info = kv_sequence_info(kv, sequence);
         ck_assert_uint_gt(info.n_batches, 10);
         ck_assert_uint_eq(info.n_early, info.n_batches - 1);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -252,8 +227,7 @@ START_TEST(a_long_rollback_does_not_make_groups_of_one)
                 ck_assert_int_le(seen.plans[0].n_tokens[0] - seen.plans[0].recent_begin[0], 64 + 4 + 1);
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -268,12 +242,11 @@ START_TEST(forks_go_on_with_their_turns)
         kv_decode_all(kv, sequence, &data, PROMPT, 150);
         int64_t fork;
         ck_ok(dci_kv_fork(kv, sequence, PROMPT + 150, &fork));
-        ck_assert_ptr_eq(layer_of(kv, fork, 0)->batches[1], layer_of(kv, sequence, 0)->batches[1]);
+        ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[1], kv_layer_of(kv, sequence, 0)->batches[1]);
         kv_decode_all(kv, sequence, &data, PROMPT + 150, 150);
         kv_decode_all(kv, fork, &data, PROMPT + 150, 150);
         check_same_batches(kv, sequence, kv, fork);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -312,14 +285,13 @@ START_TEST(turns_before_a_reservation_are_kept)
                         kv_seen_free(&seen);
                 }
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *l = layer_of(kv, sequence, layer);
+                const dci_kv_layer *l = kv_layer_of(kv, sequence, layer);
                 ck_assert_int_eq(l->boundaries[l->n_boundaries - 1], LAST - 1);
         }
         kv_decode_all(kv, sequence, &turned, LAST, 150);
         kv_decode_all(kv, other, &turned, LAST, 150);
         check_same_batches(kv, sequence, kv, other);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
         kv_data_free(&turned);
 }
 END_TEST
@@ -333,7 +305,7 @@ START_TEST(cuts_drop_batches_and_a_cut_prompt_is_clustered_anew)
         const int64_t sequence = kv_begin(kv, &data, PROMPT), shorter = kv_begin(kv, &data, 150);
         const size_t sink = kv_info(kv).sink;
         kv_decode_all(kv, sequence, &data, PROMPT, 200);
-        const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
         size_t cut = 3;
         while (layer->batches[cut]->n < 2)
                 ck_assert_uint_lt(++cut, layer->n_batches);
@@ -352,8 +324,7 @@ START_TEST(cuts_drop_batches_and_a_cut_prompt_is_clustered_anew)
         kv_decode_all(kv, sequence, &data, 150, 100);
         kv_decode_all(kv, shorter, &data, 150, 100);
         check_same_batches(kv, sequence, kv, shorter);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -398,8 +369,7 @@ START_TEST(plans_are_the_naive_choice)
         }
         kv_schedule_free(&schedule);
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -418,9 +388,8 @@ START_TEST(a_calibrated_tau_decides_as_often)
         const double rate = (double)info.n_decisions / (double)info.n_plans;
         ck_assert_msg(rate > rates[_i] - 0.05 && rate < rates[_i] + 0.05, "tau %g: rate %g, wanted %g", config.tau,
                       rate, rates[_i]);
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_boundaries, info.n_decisions / 2 - 1);
-        dci_kv_destroy(kv);
-        kv_data_free(&samples);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->n_boundaries, info.n_decisions / 2 - 1);
+        kv_end(kv, &samples);
         kv_data_free(&data);
 }
 END_TEST
@@ -440,13 +409,12 @@ START_TEST(files_keep_the_turns)
         ck_ok(dci_kv_truncate(kv, saved, PROMPT + 140));
         check_same_batches(kv, saved, kv, loaded);
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *a = layer_of(kv, saved, layer), *b = layer_of(kv, loaded, layer);
+                const dci_kv_layer *a = kv_layer_of(kv, saved, layer), *b = kv_layer_of(kv, loaded, layer);
                 ck_assert_uint_gt(a->n_boundaries, 10);
                 ck_assert_uint_eq(a->n_boundaries, b->n_boundaries);
                 ck_assert_mem_eq(a->boundaries, b->boundaries, a->n_boundaries * sizeof *a->boundaries);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -467,12 +435,11 @@ START_TEST(what_is_loaded_turns_before_its_first_step)
         }
         for (size_t layer = 0; layer < 2; layer++)
                 for (size_t i = 0; i < 2; i++) {
-                        const dci_kv_layer *of = layer_of(kv, i == 0 ? saved : loaded, layer);
+                        const dci_kv_layer *of = kv_layer_of(kv, i == 0 ? saved : loaded, layer);
                         ck_assert_uint_eq(of->n_boundaries, 1);
                         ck_assert_int_eq(of->boundaries[0], PROMPT - 1);
                 }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -490,7 +457,7 @@ START_TEST(files_with_unsound_turns_are_refused)
         const persist_bytes file = {bytes, n};
         unsigned char *section = persist_section(&file, "groups", &n_bytes);
         ck_assert_ptr_nonnull(section);
-        const dci_kv_layer *last = layer_of(kv, saved, 1);
+        const dci_kv_layer *last = kv_layer_of(kv, saved, 1);
         ck_assert_uint_gt(last->n_boundaries, 2);
         unsigned char *turn = section + n_bytes - 4, *count = turn - 4 * last->n_boundaries;
         ck_assert_uint_eq(dci_load_le32(turn), (uint32_t)last->boundaries[last->n_boundaries - 1]);
@@ -517,17 +484,15 @@ START_TEST(files_with_unsound_turns_are_refused)
         }
         ck_assert_uint_eq(kv_info(kv).n_sequences, 1);
         free(bytes);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("kv segments");
-        TCase *segments = tcase_create("segments");
-        tcase_set_timeout(segments, 60);
-        tcase_add_checked_fixture(segments, setup, teardown);
+        TCase *segments = test_case_with(suite, "segments", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(segments, scratch_open, scratch_close);
         tcase_add_loop_test(segments, segments_end_where_queries_turn, 0, 2);
         tcase_add_test(segments, layers_have_segments_of_their_own);
         tcase_add_loop_test(segments, segments_that_never_close_are_half_of_the_buffer, 0, 2);
@@ -542,6 +507,5 @@ int main(void)
         tcase_add_test(segments, files_keep_the_turns);
         tcase_add_test(segments, what_is_loaded_turns_before_its_first_step);
         tcase_add_test(segments, files_with_unsound_turns_are_refused);
-        suite_add_tcase(suite, segments);
         return test_main(suite);
 }

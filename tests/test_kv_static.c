@@ -10,24 +10,11 @@
 #include "kv/clusters.h"
 #include "kv/lookup.h"
 #include "simd/softmax/softmax.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-        scratch_open();
-}
-
-static void teardown(void)
-{
-        scratch_close();
-        dci_context_destroy(context);
-}
 
 /* Room for 8 pages of 8, and a new order every 10 plans. */
 static dci_kv_config small(double share)
@@ -36,13 +23,6 @@ static dci_kv_config small(double share)
         config.static_share = share;
         config.period = 10;
         return config;
-}
-
-static const dci_kv_layer *layer_of(dci_kv *kv, int64_t sequence, size_t layer)
-{
-        const dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        ck_assert_ptr_nonnull(found);
-        return &found->layers[layer];
 }
 
 /* --- the naive order ------------------------------------------------------------------------------------------------------------ */
@@ -164,7 +144,7 @@ START_TEST(orders_are_those_of_the_naive_model)
         for (size_t t = PROMPT; t <= N; t++) {
                 const size_t plans = t - PROMPT;
                 for (size_t of = 0; of < 4; of++) {
-                        const dci_kv_layer *layer = layer_of(kv, sequence, of / 2);
+                        const dci_kv_layer *layer = kv_layer_of(kv, sequence, of / 2);
                         naive_order *model = &models[of / 2][of % 2];
                         const bool anew = plans % config.period == 0;
                         if (anew)
@@ -183,8 +163,7 @@ START_TEST(orders_are_those_of_the_naive_model)
         ck_assert_uint_eq(n_orders, 4 * 10);
         for (size_t of = 0; of < 4; of++)
                 free(models[of / 2][of % 2].order);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -203,8 +182,7 @@ START_TEST(without_static_tokens_plans_are_those_of_arkvale)
                         const int64_t x = kv_begin(a, &data, 160), y = kv_begin(b, &data, 160);
                         kv_alike(a, x, b, y, &data, 160, 140, "arkvale");
                         dci_kv_destroy(a);
-                        dci_kv_destroy(b);
-                        kv_data_free(&data);
+                        kv_end(b, &data);
                 }
 }
 END_TEST
@@ -234,8 +212,7 @@ START_TEST(plans_take_static_tokens_then_the_best_pages)
                         kv_seen_free(&seen);
                 }
                 kv_model_free(&model);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -249,7 +226,7 @@ START_TEST(a_share_of_one_is_a_refreshed_snapkv)
         const int64_t sequence = kv_begin(kv, &data, 170);
         for (size_t t = 170; t < 260; t++) {
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
-                const dci_kv_layer *layer = layer_of(kv, sequence, 0);
+                const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
                 size_t n_list;
                 const int32_t *list = kv_list(&seen, 0, 0, 1, &n_list);
                 ck_assert_uint_le(n_list, 64);
@@ -262,18 +239,11 @@ START_TEST(a_share_of_one_is_a_refreshed_snapkv)
                 }
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
 /* --- online ----------------------------------------------------------------------------------------------------------------------- */
-
-static int by_score(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-        return (x < y) - (x > y);
-}
 
 /* How many of the 64 best candidates two queries have in common. */
 static size_t overlap(const kv_data *data, size_t layer, size_t head, const float *first, const float *last, size_t n)
@@ -287,7 +257,7 @@ static size_t overlap(const kv_data *data, size_t layer, size_t head, const floa
                                 scores[q * n + c] += (double)(q == 0 ? first : last)[j] *
                                                      (double)kv_key(data, layer, 16 + c, head)[j];
                 memcpy(sorted, scores + q * n, n * sizeof *sorted);
-                qsort(sorted, n, sizeof *sorted, by_score);
+                qsort(sorted, n, sizeof *sorted, test_doubles_descend);
                 least[q] = sorted[63];
         }
         for (size_t c = 0; c < n; c++)
@@ -307,7 +277,7 @@ START_TEST(the_online_share_is_what_two_queries_have_in_common)
         const int64_t sequence = kv_begin(kv, &data, 130);
         bool differ = false;
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *of = layer_of(kv, sequence, layer);
+                const dci_kv_layer *of = kv_layer_of(kv, sequence, layer);
                 size_t sum = 0;
                 for (size_t q = 0; q < 4; q++)
                         sum += overlap(&data, layer, q / 2, kv_query(&data, layer, 130 - 12, q),
@@ -319,9 +289,8 @@ START_TEST(the_online_share_is_what_two_queries_have_in_common)
         ck_assert(differ);
         /* Few candidates say nothing about it. */
         const int64_t brief = kv_begin(kv, &data, 16 + 16 + 60);
-        ck_assert_uint_eq(layer_of(kv, brief, 0)->n_static, 16);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        ck_assert_uint_eq(kv_layer_of(kv, brief, 0)->n_static, 16);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -338,19 +307,18 @@ START_TEST(forks_keep_the_order_they_were_made_with)
         kv_decode_all(kv, sequence, &data, 200, 15);
         kv_decode_all(alone, other, &data, 200, 15);
         ck_ok(dci_kv_fork(kv, sequence, 215, &fork));
-        const dci_kv_clusters *shared = layer_of(kv, sequence, 0)->batches[0];
-        ck_assert_ptr_eq(layer_of(kv, fork, 0)->batches[0], shared);
+        const dci_kv_clusters *shared = kv_layer_of(kv, sequence, 0)->batches[0];
+        ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[0], shared);
         kv_decode_all(kv, sequence, &data, 215, 20); /* two new orders */
-        ck_assert_ptr_ne(layer_of(kv, sequence, 0)->batches[0], shared);
-        ck_assert_ptr_eq(layer_of(kv, fork, 0)->batches[0], shared);
+        ck_assert_ptr_ne(kv_layer_of(kv, sequence, 0)->batches[0], shared);
+        ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[0], shared);
         kv_alike(kv, fork, alone, other, &data, 215, 40, "a fork beside a life without one");
         ck_ok(dci_kv_close(kv, sequence));
         kv_alike(kv, fork, alone, other, &data, 255, 20, "a fork alone");
         ck_ok(dci_kv_close(kv, fork));
         ck_assert_uint_eq(kv_info(kv).summary_bytes, 0);
         dci_kv_destroy(kv);
-        dci_kv_destroy(alone);
-        kv_data_free(&data);
+        kv_end(alone, &data);
 }
 END_TEST
 
@@ -361,11 +329,11 @@ START_TEST(cuts_within_the_rollback_keep_the_order)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, 200);
         kv_decode_all(kv, sequence, &data, 200, 40); /* the order ends with the rollback now or then */
-        const dci_kv_clusters *batch = layer_of(kv, sequence, 0)->batches[0];
-        const size_t n = layer_of(kv, sequence, 0)->n_grouped;
+        const dci_kv_clusters *batch = kv_layer_of(kv, sequence, 0)->batches[0];
+        const size_t n = kv_layer_of(kv, sequence, 0)->n_grouped;
         ck_ok(dci_kv_truncate(kv, sequence, 240 - config.rollback));
-        ck_assert_ptr_eq(layer_of(kv, sequence, 0)->batches[0], batch);
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_grouped, n);
+        ck_assert_ptr_eq(kv_layer_of(kv, sequence, 0)->batches[0], batch);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->n_grouped, n);
         kv_model model = kv_model_of(&config, &data, 240 - config.rollback);
         for (size_t t = 240 - config.rollback; t < 249 - config.rollback; t++) {
                 kv_model_append(&model, &data, t, 1);
@@ -377,13 +345,12 @@ START_TEST(cuts_within_the_rollback_keep_the_order)
         kv_model_free(&model);
         /* Deeper, an order goes with its tokens, and pages are by position until the next one. */
         ck_ok(dci_kv_truncate(kv, sequence, 150));
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_batches, 0);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->n_batches, 0);
         kv_decode_all(kv, sequence, &data, 150, 1);
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->n_batches, 1);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->n_batches, 1);
         kv_decode_all(kv, sequence, &data, 151, 10);
-        ck_assert_uint_eq(layer_of(kv, sequence, 0)->batches[0]->n_static, 32);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        ck_assert_uint_eq(kv_layer_of(kv, sequence, 0)->batches[0]->n_static, 32);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -399,7 +366,7 @@ START_TEST(files_hold_the_order)
         ck_ok(dci_kv_save(kv, sequence, 237, scratch_path("order")));
         ck_ok(dci_kv_load(kv, scratch_path("order"), &loaded));
         for (size_t layer = 0; layer < 2; layer++) {
-                const dci_kv_layer *a = layer_of(kv, sequence, layer), *b = layer_of(kv, loaded, layer);
+                const dci_kv_layer *a = kv_layer_of(kv, sequence, layer), *b = kv_layer_of(kv, loaded, layer);
                 ck_assert_uint_eq(a->n_batches, b->n_batches);
                 ck_assert_uint_eq(a->n_static, b->n_static);
                 ck_assert_uint_eq(a->batches[0]->n_static, b->batches[0]->n_static);
@@ -414,8 +381,7 @@ START_TEST(files_hold_the_order)
                 kv_same(&seen, 0, &seen, 1, "loaded");
                 kv_seen_free(&seen);
         }
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -447,7 +413,7 @@ START_TEST(an_order_can_be_had)
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, 200);
         kv_decode_all(kv, sequence, &data, 200, 39); /* pages by position have come behind */
-        const dci_kv_layer *layer = layer_of(kv, sequence, 1);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 1);
         size_t n = 0, n_static = 0, at = 0;
         int32_t positions[300];
         ck_ok(dci_kv_order(kv, 1, sequence, 1, 0, NULL, &n, NULL));
@@ -471,8 +437,7 @@ START_TEST(an_order_can_be_had)
         const dci_kv_config like = kv_small(DCI_KV_ARKVALE);
         kv = kv_create(context, &like);
         ck_refused(dci_kv_order(kv, 0, kv_open(kv), 0, 300, positions, &n, NULL), DCI_ERR_INVALID, "group is 2");
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -528,8 +493,7 @@ START_TEST(an_empty_observation_window_is_refused)
         config.static_share = 0.0;
         kv = kv_create(context, &config);
         ck_ok(unobserved(kv, &data, 200)); /* nobody asks for them */
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -553,19 +517,17 @@ START_TEST(observed_queries_are_numbers)
         kv_step_end(kv, 1, &turn);
         ck_ok(dci_kv_wait(kv, sequence));
         for (int32_t i = 0; i < 16; i++)
-                ck_assert_int_eq(dci_kv_cluster_ids(kv, layer_of(kv, sequence, 0)->batches[0], 0)[i], i);
+                ck_assert_int_eq(dci_kv_cluster_ids(kv, kv_layer_of(kv, sequence, 0)->batches[0], 0)[i], i);
         free(queries);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("kv static");
-        TCase *tcase = tcase_create("static");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "static", 60, context_open_2, context_close);
+        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, orders_are_those_of_the_naive_model, 0, COUNT(orders));
         tcase_add_test(tcase, without_static_tokens_plans_are_those_of_arkvale);
         tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
@@ -579,6 +541,5 @@ int main(void)
         tcase_add_test(tcase, bad_shares_are_refused);
         tcase_add_test(tcase, an_empty_observation_window_is_refused);
         tcase_add_test(tcase, observed_queries_are_numbers);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

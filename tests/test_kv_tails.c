@@ -8,21 +8,10 @@
 #include <string.h>
 
 #include "simd/kernels.h"
+#include "tests/context_fixture.h"
 #include "tests/kv_model.h"
 
 enum { TOKENS = 4000, STEPS = 24, PROMPT = TOKENS - STEPS };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* Two heads of the trace: three query heads each. */
 static dci_kv_config trace_config(int32_t preset)
@@ -53,8 +42,7 @@ static void forget(story *s)
 {
         for (size_t t = 0; t < STEPS; t++)
                 kv_seen_free(&s->steps[t]);
-        dci_kv_destroy(s->kv);
-        kv_data_free(&s->data);
+        kv_end(s->kv, &s->data);
 }
 
 /* How many of two ascending lists are in both. */
@@ -150,12 +138,6 @@ START_TEST(learned_codes_find_more_at_few_bits)
 }
 END_TEST
 
-static int descending(const void *a, const void *b)
-{
-        const double x = *(const double *)a, y = *(const double *)b;
-        return (x < y) - (x > y);
-}
-
 /* What a kv head's queries say of a token on average, where only the order counts. */
 static double mean_score(const story *s, size_t t, size_t head, size_t token)
 {
@@ -184,7 +166,7 @@ START_TEST(verified_lists_are_those_of_the_keys)
                         const int32_t *list = kv_list(&s.steps[t], 0, 0, h, &n);
                         for (size_t c = first; c < end; c++)
                                 scores[c - first] = mean_score(&s, t, h, c);
-                        qsort(scores, end - first, sizeof *scores, descending);
+                        qsort(scores, end - first, sizeof *scores, test_doubles_descend);
                         ck_assert_uint_gt(n, 100);
                         for (size_t i = 0; i < n; i++)
                                 test_hold(mean_score(&s, t, h, (size_t)list[i]) >=
@@ -243,8 +225,7 @@ START_TEST(codes_of_any_dimension_find_the_best_tokens)
         }
         ck_assert_msg((double)common >= 0.9 * (double)all, "%zu of %zu are among the best", common, all);
         dci_kv_destroy(best);
-        dci_kv_destroy(codes);
-        kv_data_free(&data);
+        kv_end(codes, &data);
 }
 END_TEST
 
@@ -437,8 +418,7 @@ START_TEST(sums_are_means_of_what_was_not_chosen)
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -494,8 +474,7 @@ START_TEST(lowbit_tails_are_nearly_attention_to_what_was_not_chosen)
                 kv_seen_free(&seen);
         }
         kv_model_free(&model);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -547,8 +526,7 @@ START_TEST(codes_are_made_anew_where_keys_drift)
         ck_assert_int_eq(kv_sequence_info(never, old).refits, 0);
         kv_alike(kv, fork, never, kept, &data, 200, 60, "a fork of what drifted");
         dci_kv_destroy(never);
-        dci_kv_destroy(kv);
-        kv_data_free(&data);
+        kv_end(kv, &data);
 }
 END_TEST
 
@@ -568,8 +546,7 @@ START_TEST(summaries_take_the_bytes_that_are_said)
                               info.resident_token_bytes);
                 ck_assert_uint_ge(info.row_bytes, 3000 * info.token_bytes);
                 ck_assert_uint_ge(info.bytes, info.row_bytes + info.summary_bytes);
-                dci_kv_destroy(kv);
-                kv_data_free(&data);
+                kv_end(kv, &data);
         }
 }
 END_TEST
@@ -577,9 +554,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv tails");
-        TCase *tails = tcase_create("tails");
-        tcase_set_timeout(tails, 60);
-        tcase_add_checked_fixture(tails, setup, teardown);
+        TCase *tails = test_case_with(suite, "tails", 60, context_open_2, context_close);
         tcase_add_test(tails, more_bits_find_more_of_the_best_tokens);
         tcase_add_test(tails, learned_codes_find_more_at_few_bits);
         tcase_add_test(tails, verified_lists_are_those_of_the_keys);
@@ -594,6 +569,5 @@ int main(void)
         tcase_add_loop_test(tails, codes_of_any_dimension_find_the_best_tokens, 0, 6);
         tcase_add_loop_test(tails, codes_are_made_anew_where_keys_drift, 0, 2);
         tcase_add_test(tails, summaries_take_the_bytes_that_are_said);
-        suite_add_tcase(suite, tails);
         return test_main(suite);
 }

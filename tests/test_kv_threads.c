@@ -193,10 +193,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv threads");
-        TCase *tcase = tcase_create("threads");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "threads", 60);
         tcase_add_loop_test(tcase, threads_with_sequences_of_their_own_see_what_one_would, 0, COUNT(presets));
         tcase_add_test(tcase, prompts_under_way_may_be_given_up);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -34,7 +34,7 @@ static void end(void)
 
 static const dci_kv_layer *layer_of(int64_t sequence, size_t layer)
 {
-        return kv_tree_layer(kv, sequence, layer);
+        return kv_layer_of(kv, sequence, layer);
 }
 
 static dci_kv_tree *tree_of(int64_t sequence, size_t layer, size_t head)
@@ -48,17 +48,9 @@ static const float *key_of(const kv_data *of, size_t layer, size_t candidate, si
         return kv_key(of, layer, config.sink + candidate, head);
 }
 
-static double dot(const float *a, const float *b)
-{
-        double sum = 0.0;
-        for (size_t j = 0; j < config.dim_k; j++)
-                sum += (double)a[j] * (double)b[j];
-        return sum;
-}
-
 static double lift(const dci_kv_tree *tree, const float *key)
 {
-        return sqrt(fmax(0.0, (double)tree->c_squared - dot(key, key)));
+        return sqrt(fmax(0.0, (double)tree->c_squared - test_dot(key, key, config.dim_k)));
 }
 
 /* Rows whose node is not the nearest, of all. */
@@ -71,7 +63,7 @@ static double strays(const dci_kv_tree *tree, const kv_data *of, size_t layer, s
                         double own = 0.0, best = -(double)INFINITY;
                         for (size_t c = 0; c < tree->n_nodes; c++) {
                                 const float *node = key_of(of, layer, (size_t)tree->node_tokens[c], head);
-                                const double score = dot(x, node) + lift(tree, x) * lift(tree, node);
+                                const double score = test_dot(x, node, config.dim_k) + lift(tree, x) * lift(tree, node);
                                 best = fmax(best, score);
                                 own = (int32_t)c == tree->page_node[p] ? score : own;
                         }
@@ -120,8 +112,10 @@ static double page_score(const dci_kv_tree *tree, size_t page, const float *quer
 {
         double best = -(double)INFINITY;
         for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, page); i++)
-                best = fmax(best, dot(query, key_of(&data, layer, (size_t)tree->members[page * config.page_tokens + i],
-                                                    head)));
+                best = fmax(best,
+                            test_dot(query,
+                                     key_of(&data, layer, (size_t)tree->members[page * config.page_tokens + i], head),
+                                     config.dim_k));
         return best;
 }
 
@@ -199,11 +193,11 @@ START_TEST(a_search_may_end_in_tokens)
                                                   (size_t)(plan->n_tokens[0] - plan->recent_begin[0]));
                 for (size_t i = 0; i < n_list; i++) {
                         chosen[list[i]] = 1;
-                        least = fmin(least, dot(query, kv_key(&data, 0, (size_t)list[i], h)));
+                        least = fmin(least, test_dot(query, kv_key(&data, 0, (size_t)list[i], h), config.dim_k));
                 }
                 for (int32_t t = plan->sink_end[0]; t < plan->recent_begin[0]; t++)
-                        ck_assert(chosen[t] == 1 ||
-                                  dot(query, kv_key(&data, 0, (size_t)t, h)) <= least + 1e-4 * (1.0 + fabs(least)));
+                        ck_assert(chosen[t] == 1 || test_dot(query, kv_key(&data, 0, (size_t)t, h), config.dim_k) <=
+                                                            least + 1e-4 * (1.0 + fabs(least)));
         }
         kv_seen_free(&seen);
         end();
@@ -289,7 +283,8 @@ static double mean_score(const dci_kv_tree *tree, size_t page, const float *quer
         const size_t n = dci_kv_tree_page_fill(kv, tree, page);
         double sum = 0.0;
         for (size_t i = 0; i < n; i++)
-                sum += dot(query, key_of(&data, 0, (size_t)tree->members[page * config.page_tokens + i], head));
+                sum += test_dot(query, key_of(&data, 0, (size_t)tree->members[page * config.page_tokens + i], head),
+                                config.dim_k);
         return sum / (double)n;
 }
 
@@ -552,8 +547,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("kv trees");
-        TCase *trees = tcase_create("trees");
-        tcase_set_timeout(trees, 60);
+        TCase *trees = test_case(suite, "trees", 60);
         tcase_add_test(trees, every_candidate_lies_in_one_page_of_the_nearest_node);
         tcase_add_test(trees, inserted_rows_lie_where_building_would_have_them);
         tcase_add_test(trees, full_effort_finds_the_best_pages);
@@ -568,6 +562,5 @@ int main(void)
         tcase_add_test(trees, layers_between_anchors_keep_no_tree);
         tcase_add_test(trees, a_longer_key_raises_the_tree);
         tcase_add_test(trees, a_damaged_tree_is_refused);
-        suite_add_tcase(suite, trees);
         return test_main(suite);
 }

@@ -283,12 +283,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("life faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
-        tcase_add_checked_fixture(memory, scratch_open, scratch_close);
+        TCase *memory = test_case_with(suite, "memory", 120, scratch_open, scratch_close);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, COUNT(kinds));
         tcase_add_loop_test(memory, an_add_refused_for_its_last_id_leaves_nothing, 0, 3);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

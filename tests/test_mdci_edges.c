@@ -491,9 +491,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("mdci edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, setup, teardown);
         tcase_add_loop_test(edges, an_empty_index_answers_everything, 0, 3);
         tcase_add_loop_test(edges, few_rows_are_all_found_at_any_effort_and_the_rest_is_padded, 0, 3);
         tcase_add_loop_test(edges, equal_rows_are_found_in_id_order_at_any_effort, 0, 3);
@@ -508,6 +506,5 @@ int main(void)
         tcase_add_test(edges, ids_given_by_the_index_count_on_from_the_largest_ever_used);
         tcase_add_test(edges, adds_without_ids_agree_with_the_same_ids_given);
         tcase_add_loop_test(edges, a_union_of_equal_queries_is_the_list_of_one, 0, 3);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -305,28 +305,13 @@ static void climb(int which, test_ladder ladder)
         free(queries);
 }
 
-START_TEST(every_allocation_may_fail_once)
-{
-        climb(_i, test_each_allocation_failing);
-}
-END_TEST
-
-/* Ways back that would need memory themselves fail here. */
-START_TEST(memory_may_be_short_from_any_allocation_on)
-{
-        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
-                return;
-        climb(_i, test_each_shortage);
-}
-END_TEST
+TEST_LADDERS(climb)
 
 int main(void)
 {
         Suite *suite = suite_create("mdci faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 300);
+        TCase *memory = test_case(suite, "memory", 300);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 3 * COUNT(lives));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, 3 * COUNT(lives));
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -7,24 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/mdci_fixture.h"
 
 enum { DIM = TRACE_DIM, N_KEYS = 7680, K = 10 };
 
 /* A tenth of the nodes: what searches usually open. */
 static const double some = 0.1;
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(1);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* Adds rows in pieces, in the order given (NULL: as they are), under the ids of their places. */
 static dci_index *in_pieces(const dci_index_config *config, size_t n, const float *rows, const int64_t *order,
@@ -533,9 +522,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("mdci laws");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 300);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 300, context_open_1, context_close);
         tcase_add_loop_test(laws, full_effort_equals_flat_bit_for_bit_before_and_after_removals, 0, 9);
         tcase_add_loop_test(laws, rows_that_come_bit_by_bit_are_found_as_well_as_after_a_bulk_build, 0, 3);
         tcase_add_loop_test(laws, any_order_and_any_pieces_of_adds_give_the_same_nodes_and_exact_results, 0, 3);
@@ -547,6 +534,5 @@ int main(void)
         tcase_add_test(laws, a_level_comes_when_the_top_has_grown_and_goes_with_its_nodes);
         tcase_add_loop_test(laws, of_equal_nodes_the_first_gets_the_rows_of_a_build, 0, 3 * SORTS_OF_EQUAL);
         tcase_add_loop_test(laws, a_build_does_not_compare_equal_rows_each_with_each, 0, 3 * SORTS_OF_EQUAL);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -418,24 +418,19 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("mdci pages");
-        TCase *pages = tcase_create("pages"), *edits = tcase_create("edits");
-        tcase_set_timeout(pages, 60);
-        tcase_add_checked_fixture(pages, setup, teardown);
+        TCase *pages = test_case_with(suite, "pages", 60, setup, teardown);
+        TCase *edits = test_case_with(suite, "edits", 60, setup, teardown);
         tcase_add_test(pages, pages_of_new_rows_change_only_the_pages_in_the_log);
         tcase_add_loop_test(pages, the_log_of_changes_keeps_a_copy_up_to_date, 0, 3);
         tcase_add_test(pages, a_remove_changes_only_the_pages_of_the_cells_it_took_from);
         tcase_add_test(pages, every_change_makes_a_new_version_and_nothing_else_does);
         tcase_add_test(pages, a_small_capacity_gets_the_first_and_the_number_of_all);
         tcase_add_test(pages, pages_are_refused_where_there_are_none_and_bad_arguments_everywhere);
-        tcase_set_timeout(edits, 60);
-        tcase_add_checked_fixture(edits, setup, teardown);
         tcase_add_loop_test(edits, ids_counts_and_rows_follow_every_edit, 0, 3);
         tcase_add_test(edits, an_update_replaces_the_row_under_its_id);
         tcase_add_test(edits, reserved_memory_is_used_by_what_comes);
         tcase_add_loop_test(edits, what_a_reserve_took_stays_until_something_is_removed, 0, 3);
         tcase_add_loop_test(edits, the_memory_report_is_what_was_allocated, 0, 3);
         tcase_add_test(edits, memory_is_given_back_when_most_rows_have_gone);
-        suite_add_tcase(suite, pages);
-        suite_add_tcase(suite, edits);
         return test_main(suite);
 }

@@ -7,24 +7,13 @@
 #include <string.h>
 
 #include "tests/mdci_fixture.h"
+#include "tests/trace_fixture.h"
 
 enum { N = 3000, Q = 24, DIM = TRACE_DIM, K = 10 };
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(1);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        free(keys);
-        free(queries);
+        trace_open(1, N, Q);
 }
 
 static dci_index *new_index(dci_metric metric, size_t top_nodes, size_t simple)
@@ -551,9 +540,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("mdci search");
-        TCase *search = tcase_create("search");
-        tcase_set_timeout(search, 60);
-        tcase_add_checked_fixture(search, setup, teardown);
+        TCase *search = test_case_with(suite, "search", 60, setup, trace_close);
         tcase_add_loop_test(search, a_number_of_nodes_or_rows_and_the_share_that_it_is_are_the_same_effort, 0, 3);
         tcase_add_test(search, numbers_beyond_all_rows_and_nodes_are_all_of_them);
         tcase_add_loop_test(search, more_nodes_only_add_candidates_and_all_nodes_add_all, 0, 3);
@@ -570,6 +557,5 @@ int main(void)
         tcase_add_test(search, a_filter_of_half_of_the_rows_costs_little_recall);
         tcase_add_loop_test(search, range_search_finds_the_candidates_within_the_radius, 0, 3);
         tcase_add_test(search, a_filtered_range_below_full_effort_holds_admitted_rows_alone);
-        suite_add_tcase(suite, search);
         return test_main(suite);
 }

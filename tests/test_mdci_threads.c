@@ -357,11 +357,8 @@ START_TEST(adds_from_many_threads_queue_up)
         size_t n;
         for (size_t i = 0; i < WRITERS; i++)
                 ck_assert_int_eq(pthread_create(&threads[i], NULL, adder, &s), 0);
-        for (size_t i = 0; i < WRITERS; i++) {
-                void *complaint = NULL;
-                pthread_join(threads[i], &complaint);
-                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-        }
+        for (size_t i = 0; i < WRITERS; i++)
+                test_join(threads[i]);
         ck_ok(dci_index_ids(s.index, ALL, ids, &n));
         ck_assert_uint_eq(n, ALL);
         for (size_t i = 0; i < n; i++)
@@ -377,12 +374,10 @@ int main(void)
 {
         Suite *suite = suite_create("mdci threads");
         const int n_metrics = test_short() ? 1 : 3;
-        TCase *threads = tcase_create("threads");
-        tcase_set_timeout(threads, 600);
+        TCase *threads = test_case(suite, "threads", 600);
         tcase_add_loop_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size, 0, n_metrics);
         tcase_add_loop_test(threads, groups_and_ranges_are_the_same_bits_at_any_thread_count, 0, n_metrics);
         tcase_add_loop_test(threads, readers_beside_a_writer_see_whole_batches_and_never_what_has_gone, 0, 3);
         tcase_add_test(threads, adds_from_many_threads_queue_up);
-        suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -52,18 +52,11 @@ static dci_status relift(dci_context *context, const dci_mips *mips, const matri
         return dci_mips_relift(context, mips, lifted->n, lifted->dim - 1, lifted->data, lifted->ld);
 }
 
-static dci_context *context_of_level(int index)
-{
-        dci_isa isas[6];
-        test_isas(isas);
-        return test_context_isa(isas[index]);
-}
-
 /* --- fitting c ---------------------------------------------------------------------------------------------------- */
 
 START_TEST(the_first_fit_takes_the_largest_squared_norm)
 {
-        dci_context *context = context_of_level(_i), *scalar = test_context_isa(DCI_ISA_SCALAR);
+        dci_context *context = test_context_of_level(_i), *scalar = test_context_isa(DCI_ISA_SCALAR);
         for (size_t t = 0; t < COUNT(dtypes); t++)
                 for (size_t d = 0; d < COUNT(dims); d++) {
                         matrix keys = matrix_random(dtypes[t], 200, dims[d], dims[d] + 2, 11);
@@ -113,7 +106,7 @@ END_TEST
 
 START_TEST(shorter_keys_change_nothing)
 {
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         matrix keys = matrix_random(DCI_F32, 100, 64, 64, 12);
         dci_mips mips = fitted(context, &keys);
         const dci_mips before = mips;
@@ -176,7 +169,7 @@ START_TEST(lifted_distances_are_inner_products)
 {
         /* Ordinary rows, the longest allowed, and short ones whose squares vanish in f32; c exact and with headroom. */
         static const float lengths[] = {1, 1e17f, 1e-25f};
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t d = 0; d < COUNT(dims); d++)
                 for (size_t l = 0; l < COUNT(lengths); l++) {
                         matrix keys = matrix_random(DCI_F32, 12, dims[d], dims[d] + 2, 21);
@@ -248,7 +241,7 @@ static matrix trace_rows(dci_context *context, const char *name, size_t step)
 
 START_TEST(the_nearest_is_the_largest_inner_product)
 {
-        dci_context *context = context_of_level(_i / 2);
+        dci_context *context = test_context_of_level(_i / 2);
         bool trace = _i % 2 == 0;
         matrix keys = trace ? trace_rows(context, "keys.npy", 1) : matrix_random(DCI_F32, 3000, 17, 17, 23);
         matrix queries = trace ? trace_rows(context, "queries.npy", 61) : matrix_random(DCI_F32, 50, 17, 17, 24);
@@ -272,7 +265,7 @@ END_TEST
 
 START_TEST(growing_in_batches_and_relifting_equals_one_fresh_lift)
 {
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t d = 0; d < COUNT(dims); d++) {
                 size_t dim = dims[d], n_batch = 20;
                 matrix keys = matrix_random(DCI_F32, 100, dim, dim + 1, 31);
@@ -308,7 +301,7 @@ END_TEST
 
 START_TEST(in_place_equals_out_of_place_at_every_level)
 {
-        dci_context *context = context_of_level(_i), *scalar = test_context_isa(DCI_ISA_SCALAR);
+        dci_context *context = test_context_of_level(_i), *scalar = test_context_isa(DCI_ISA_SCALAR);
         for (size_t d = 0; d < COUNT(dims); d++)
                 for (size_t f = 0; f < COUNT(forms); f++) {
                         matrix rows = matrix_random(DCI_F32, 9, dims[d], dims[d], 41);
@@ -363,7 +356,7 @@ START_TEST(bad_numbers_are_named_and_nothing_changes)
                 {-3e38f, "5 has squared norm 9.0"},
                 {7e18f, "5 has squared norm 4.9"},
         };
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t c = 0; c < COUNT(cases); c++)
                 for (size_t d = 0; d < COUNT(dims); d++) {
                         matrix rows = matrix_random(DCI_F32, 6, dims[d], dims[d], 51);
@@ -392,7 +385,7 @@ END_TEST
 
 START_TEST(a_key_longer_than_c_is_named_and_nothing_is_written)
 {
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         matrix keys = matrix_random(DCI_F32, 50, 64, 64, 52);
         matrix lifted = matrix_widened(&keys, 65, 65), before = matrix_copy(&lifted);
         dci_mips mips = fitted(context, &keys);
@@ -536,8 +529,7 @@ int main(void)
         dci_isa isas[6];
         int n_isas = (int)test_isas(isas);
         Suite *suite = suite_create("mips");
-        TCase *lift = tcase_create("lift");
-        tcase_set_timeout(lift, 60);
+        TCase *lift = test_case(suite, "lift", 60);
         tcase_add_loop_test(lift, the_first_fit_takes_the_largest_squared_norm, 0, n_isas);
         tcase_add_test(lift, c_squared_doubles_and_growths_are_few);
         tcase_add_loop_test(lift, shorter_keys_change_nothing, 0, n_isas);
@@ -548,14 +540,11 @@ int main(void)
         tcase_add_loop_test(lift, in_place_equals_out_of_place_at_every_level, 0, n_isas);
         tcase_add_test(lift, zero_keys_go_to_the_pole_and_zero_queries_stay_zero);
         tcase_add_test(lift, results_are_the_same_at_any_thread_count);
-        suite_add_tcase(suite, lift);
 
-        TCase *refusals = tcase_create("refusals");
-        tcase_set_timeout(refusals, 60);
+        TCase *refusals = test_case(suite, "refusals", 60);
         tcase_add_loop_test(refusals, bad_numbers_are_named_and_nothing_changes, 0, n_isas);
         tcase_add_loop_test(refusals, a_key_longer_than_c_is_named_and_nothing_is_written, 0, n_isas);
         tcase_add_test(refusals, bad_arguments_are_refused_with_their_values);
         tcase_add_test(refusals, a_lift_that_no_fit_made_is_refused);
-        suite_add_tcase(suite, refusals);
         return test_main(suite);
 }

@@ -454,8 +454,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("nearest");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, the_nearest_is_what_the_canonical_kernel_says, 0, sizeof shapes / sizeof shapes[0]);
         tcase_add_loop_test(tcase, points_that_were_made_ready_find_the_same, 0, sizeof shapes / sizeof shapes[0]);
         tcase_add_test(tcase, offsets_and_closed_centres_decide);
@@ -466,6 +465,5 @@ int main(void)
         tcase_add_test(tcase, long_centres_cost_time_and_nothing_else);
         tcase_add_test(tcase, sums_of_rows_are_those_of_a_loop);
         tcase_add_test(tcase, the_best_of_each_column_is_that_of_a_loop);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

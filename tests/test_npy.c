@@ -462,9 +462,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("npy");
-        TCase *tests = tcase_create("files");
-        tcase_set_timeout(tests, 120);
-        tcase_add_checked_fixture(tests, scratch_open, scratch_close);
+        TCase *tests = test_case_with(suite, "files", 120, scratch_open, scratch_close);
         tcase_add_test(tests, every_type_and_rank_comes_back);
         tcase_add_test(tests, headers_are_written_as_numpy_writes_them);
         tcase_add_test(tests, every_header_numpy_may_write_is_read);
@@ -479,6 +477,5 @@ int main(void)
         tcase_add_test(tests, a_failing_allocation_leaks_nothing);
         tcase_add_test(tests, an_array_keeps_its_context_alive);
         tcase_add_test(tests, the_trace_in_the_repository_is_read);
-        suite_add_tcase(suite, tests);
         return test_main(suite);
 }

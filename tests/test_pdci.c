@@ -213,13 +213,6 @@ static int n_tables(void)
         return isas[n - 1] == DCI_ISA_AMX ? n - 1 : n;
 }
 
-static const dci_kernels *kernels_of(int table)
-{
-        dci_isa isas[6];
-        test_isas(isas);
-        return dci_kernels_for(isas[table]);
-}
-
 /* Memory ends at unmapped pages: room for cells of up to MOST rows. */
 enum { MOST = 9000 };
 typedef struct room {
@@ -310,7 +303,7 @@ static const shape shapes[] = {
 
 START_TEST(candidates_are_those_of_the_walk)
 {
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         const room memory = make_room();
         const uint64_t seeds = getenv("DCI_TEST_LONG") != NULL ? 40 : 1;
         size_t partial = 0;
@@ -327,7 +320,7 @@ END_TEST
 START_TEST(random_cells_agree_with_the_walk)
 {
         static const size_t runs[] = {0, 0, 1, 16, 48, 333, 1024};
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         const room memory = make_room();
         const size_t rounds = getenv("DCI_TEST_LONG") != NULL ? 20000 : 120;
         dci_rng rng;
@@ -536,11 +529,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci");
-        TCase *walks = tcase_create("walks");
-        tcase_set_timeout(walks, 300);
+        TCase *walks = test_case(suite, "walks", 300);
         tcase_add_loop_test(walks, an_index_of_the_trace_answers_with_what_the_walk_retrieves, 0, 3);
         tcase_add_loop_test(walks, candidates_are_those_of_the_walk, 0, n_tables());
         tcase_add_loop_test(walks, random_cells_agree_with_the_walk, 0, n_tables());
-        suite_add_tcase(suite, walks);
         return test_main(suite);
 }

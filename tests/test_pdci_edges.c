@@ -7,21 +7,10 @@
 #include <math.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/pdci_fixture.h"
 
 static const size_t budgets[][2] = {{1, 1}, {1, 0}, {0, 1}, {3, 2}, {50, 0}, {0, 50}, {0, 0}};
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(1);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static void check_padding(const pdci_found *found, size_t from)
 {
@@ -402,9 +391,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, context_open_1, context_close);
         tcase_add_loop_test(edges, few_rows_are_all_found_and_the_rest_is_padded, 0, 3);
         tcase_add_test(edges, in_one_dimension_every_budget_is_exact);
         tcase_add_loop_test(edges, equal_rows_are_found_in_id_order, 0, 3);
@@ -417,6 +404,5 @@ int main(void)
         tcase_add_loop_test(edges, another_composite_index_only_adds_candidates, 0, 3);
         tcase_add_test(edges, directions_are_unit_vectors_in_all_directions);
         tcase_add_test(edges, c_squared_is_the_least_power_of_two_that_no_norm_exceeds);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

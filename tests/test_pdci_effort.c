@@ -6,25 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/pdci_fixture.h"
+#include "tests/trace_fixture.h"
 
 enum { N = 4000, Q = 24, DIM = TRACE_DIM };
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(1);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        free(keys);
-        free(queries);
+        trace_open(1, N, Q);
 }
 
 static dci_index *new_index(dci_metric metric, dci_index_kind kind)
@@ -385,9 +373,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci effort");
-        TCase *effort = tcase_create("effort");
-        tcase_set_timeout(effort, 300);
-        tcase_add_checked_fixture(effort, setup, teardown);
+        TCase *effort = test_case_with(suite, "effort", 300, setup, trace_close);
         tcase_add_loop_test(effort, recall_grows_with_effort, 0, 3);
         tcase_add_loop_test(effort, candidates_of_less_effort_are_candidates_of_more, 0, 3);
         tcase_add_test(effort, a_number_and_the_share_it_is_are_the_same_budget);
@@ -398,6 +384,5 @@ int main(void)
         tcase_add_test(effort, stats_of_a_filtered_search_count_the_admitted_rows);
         tcase_add_test(effort, progress_is_told_in_pairs_and_can_cancel);
         tcase_add_loop_test(effort, the_memory_report_is_what_the_allocator_gave, 0, 3);
-        suite_add_tcase(suite, effort);
         return test_main(suite);
 }

@@ -332,17 +332,13 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci faults");
-        TCase *refusals = tcase_create("refusals"), *memory = tcase_create("memory");
-        tcase_set_timeout(refusals, 60);
-        tcase_set_timeout(memory, 300);
-        tcase_add_checked_fixture(refusals, setup, teardown);
+        TCase *refusals = test_case_with(suite, "refusals", 60, setup, teardown),
+              *memory = test_case(suite, "memory", 300);
         tcase_add_test(refusals, numbers_of_simple_indices_are_checked_before_anything_is_allocated);
         tcase_add_test(refusals, shares_outside_their_range_are_refused);
         tcase_add_test(refusals, a_filter_that_admits_nobody_gives_padding);
         tcase_add_test(refusals, a_refused_add_leaves_nothing_behind);
         tcase_add_test(refusals, bad_queries_are_refused_at_any_budget);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, 3);
-        suite_add_tcase(suite, refusals);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/context_fixture.h"
 #include "tests/pdci_fixture.h"
 
 enum { DIM = TRACE_DIM, K = 10 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(1);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 static int64_t *plain_ids(size_t n)
 {
@@ -345,15 +334,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pdci laws");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 300);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 300, context_open_1, context_close);
         tcase_add_loop_test(laws, full_effort_equals_flat_bit_for_bit, 0, 9);
         tcase_add_loop_test(laws, any_order_and_any_pieces_of_adds_give_the_same_index, 0, 3);
         tcase_add_loop_test(laws, removed_rows_leave_no_trace, 0, 3);
         tcase_add_loop_test(laws, a_search_never_returns_what_was_removed, 0, 3);
         tcase_add_loop_test(laws, any_sequence_of_adds_and_removes_equals_a_new_index, 0, 3);
         tcase_add_loop_test(laws, a_filter_equals_an_index_of_the_admitted_rows, 0, 3);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

@@ -196,11 +196,8 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
         while (atomic_load(&s.searches) < enough) /* some more looks at the final state */
                 sched_yield();
         atomic_store(&s.done, true);
-        for (size_t i = 0; i < READERS; i++) {
-                void *complaint = NULL;
-                pthread_join(threads[i], &complaint);
-                ck_assert_msg(complaint == NULL, "%s", (const char *)complaint);
-        }
+        for (size_t i = 0; i < READERS; i++)
+                test_join(threads[i]);
         ck_assert_uint_eq(dci_index_count(s.index), BATCH * (size_t)(rounds - rounds / 3));
         dci_index *alone = pdci_index(context, &config, 0, NULL, NULL); /* what the same adds and removes leave */
         for (long long b = 0; b < rounds; b++) {
@@ -223,11 +220,9 @@ int main(void)
 {
         Suite *suite = suite_create("pdci threads");
         const int n_metrics = test_short() ? 1 : 3;
-        TCase *threads = tcase_create("threads");
-        tcase_set_timeout(threads, 600);
+        TCase *threads = test_case(suite, "threads", 600);
         tcase_add_loop_test(threads, results_are_the_same_bits_at_any_thread_count_and_batch_size, 0, n_metrics);
         tcase_add_loop_test(threads, range_results_are_the_same_bits_at_any_thread_count, 0, n_metrics);
         tcase_add_loop_test(threads, searches_beside_a_writer_see_whole_batches, 0, 6);
-        suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Saved indexes: what is loaded or mapped is what was saved, bit by bit, and goes on as it would have. */
-#include "tests/common.h"
+#include "tests/context_fixture.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -63,7 +63,7 @@ static persist_bytes save_stream(const dci_index *index, size_t *out_calls)
         return t.bytes;
 }
 
-static dci_index *load_stream(dci_context *context, const persist_bytes *bytes, bool known, size_t *out_read)
+static dci_index *load_stream(const persist_bytes *bytes, bool known, size_t *out_read)
 {
         tape t = {.bytes = *bytes};
         dci_reader reader;
@@ -82,7 +82,6 @@ static dci_index *load_stream(dci_context *context, const persist_bytes *bytes, 
 /* Loops over kinds, metrics, dtypes and storages, two lives of each. */
 START_TEST(what_is_loaded_answers_as_what_was_saved)
 {
-        dci_context *context = test_context(1);
         for (int life = (_i + _i / 3) % 3; life < LIVES; life += 3) {
                 persist_world w = persist_make(context, persist_case_of(_i), life);
                 persist_bytes bytes = persist_save(w.index);
@@ -96,14 +95,12 @@ START_TEST(what_is_loaded_answers_as_what_was_saved)
                 persist_free(&bytes);
                 persist_free(&again);
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
 /* Loops over kinds, metrics, dtypes and storages, a life of each. */
 START_TEST(what_is_mapped_answers_as_what_was_saved)
 {
-        dci_context *context = test_context(1);
         const int life = (_i + _i / LIVES) % LIVES;
         persist_world w = persist_make(context, persist_case_of(_i), life);
         dci_index *mapped = NULL;
@@ -117,14 +114,12 @@ START_TEST(what_is_mapped_answers_as_what_was_saved)
         persist_destroy(&w);
         persist_free(&bytes);
         persist_free(&again);
-        dci_context_destroy(context);
 }
 END_TEST
 
 /* Loops over kinds and metrics. */
 START_TEST(files_memory_and_streams_hold_the_same_bytes)
 {
-        dci_context *context = test_context(1);
         const persist_case c = persist_case_of(3 * _i);
         for (int life = (_i + _i / 3) % 3; life < LIVES; life += 3) {
                 persist_world w = persist_make(context, c, life);
@@ -141,7 +136,7 @@ START_TEST(files_memory_and_streams_hold_the_same_bytes)
                 persist_agree(w.index, loaded, "from a path");
                 dci_index_destroy(loaded);
                 for (int known = 0; known < 2; known++) {
-                        loaded = load_stream(context, &bytes, known == 1, &n_read);
+                        loaded = load_stream(&bytes, known == 1, &n_read);
                         ck_assert_uint_eq(n_read, bytes.n);
                         persist_agree(w.index, loaded, "from a stream");
                         dci_index_destroy(loaded);
@@ -150,13 +145,11 @@ START_TEST(files_memory_and_streams_hold_the_same_bytes)
                 persist_free(&bytes);
                 persist_destroy(&w);
         }
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(a_stream_stands_behind_the_index_afterwards)
 {
-        dci_context *context = test_context(1);
         persist_world w = persist_make(context, persist_case_of(1), LIFE_REMOVED);
         persist_bytes bytes = persist_save(w.index), twice = persist_copy(&bytes, 2 * bytes.n);
         memcpy(twice.data + bytes.n, bytes.data, bytes.n);
@@ -175,14 +168,12 @@ START_TEST(a_stream_stands_behind_the_index_afterwards)
         persist_free(&twice);
         persist_free(&bytes);
         persist_destroy(&w);
-        dci_context_destroy(context);
 }
 END_TEST
 
 /* Loops over kinds, metrics, dtypes and storages, a life of each. */
 START_TEST(adds_and_removes_after_a_load_do_what_they_would_have_done)
 {
-        dci_context *context = test_context(1);
         const int life = (_i + _i / LIVES) % LIVES;
         persist_world w = persist_make(context, persist_case_of(_i), life);
         persist_bytes bytes = persist_save(w.index);
@@ -205,14 +196,12 @@ START_TEST(adds_and_removes_after_a_load_do_what_they_would_have_done)
         persist_free(&bytes);
         persist_free(&first);
         persist_free(&second);
-        dci_context_destroy(context);
 }
 END_TEST
 
 /* Loops over kinds, metrics and dtypes. */
 START_TEST(borrowed_rows_are_saved_as_the_owned_ones_would_be)
 {
-        dci_context *context = test_context(1);
         persist_bytes bytes[2];
         for (int borrowed = 0; borrowed < 2; borrowed++) {
                 persist_world w = persist_make(
@@ -225,14 +214,12 @@ START_TEST(borrowed_rows_are_saved_as_the_owned_ones_would_be)
         ck_assert(persist_equal(&bytes[0], &bytes[1]));
         persist_free(&bytes[0]);
         persist_free(&bytes[1]);
-        dci_context_destroy(context);
 }
 END_TEST
 
 /* The same rows and ids, but other chunks and another map of ids. */
 START_TEST(the_bytes_do_not_depend_on_how_the_index_came_about)
 {
-        dci_context *context = test_context(1);
         persist_world w = persist_make(context, persist_case_of(3), LIFE_EMPTY);
         dci_index *other = NULL;
         const int64_t last = 2 * PERSIST_ROWS - 1;
@@ -254,13 +241,11 @@ START_TEST(the_bytes_do_not_depend_on_how_the_index_came_about)
         persist_free(&b);
         dci_index_destroy(other);
         persist_destroy(&w);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(ids_are_not_reused_after_a_load)
 {
-        dci_context *context = test_context(1);
         persist_world w = persist_make(context, persist_case_of(0), LIFE_EMPTIED);
         persist_bytes bytes = persist_save(w.index);
         dci_index *loaded = persist_load(context, &bytes);
@@ -272,7 +257,6 @@ START_TEST(ids_are_not_reused_after_a_load)
         dci_index_destroy(loaded);
         persist_destroy(&w);
         persist_free(&bytes);
-        dci_context_destroy(context);
 }
 END_TEST
 
@@ -329,7 +313,6 @@ END_TEST
 
 START_TEST(a_mapped_index_takes_settings_but_no_rows)
 {
-        dci_context *context = test_context(1);
         persist_world w = persist_make(context, persist_case_of(3), LIFE_SLOTS);
         dci_index *mapped = NULL;
         dci_search_params defaults;
@@ -354,13 +337,11 @@ START_TEST(a_mapped_index_takes_settings_but_no_rows)
         persist_agree(w.index, mapped, "saved over its own file");
         dci_index_destroy(mapped);
         persist_destroy(&w);
-        dci_context_destroy(context);
 }
 END_TEST
 
 START_TEST(the_config_can_be_asked_for)
 {
-        dci_context *context = test_context(1);
         persist_world w = persist_make(context, persist_case_of(19), LIFE_EMPTY);
         dci_index_config config;
         ck_ok(dci_index_config_init(&config, sizeof config));
@@ -372,15 +353,13 @@ START_TEST(the_config_can_be_asked_for)
         config.struct_size = 8;
         ck_refused(dci_index_get_config(w.index, &config), DCI_ERR_INVALID, "struct_size 8");
         persist_destroy(&w);
-        dci_context_destroy(context);
 }
 END_TEST
 
 int main(void)
 {
         Suite *suite = suite_create("persist");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
+        TCase *laws = test_case_with(suite, "laws", 60, context_open_1, context_close);
         tcase_add_checked_fixture(laws, scratch_open, scratch_close);
         tcase_add_loop_test(laws, what_is_loaded_answers_as_what_was_saved, 0, PERSIST_CASES);
         tcase_add_loop_test(laws, what_is_mapped_answers_as_what_was_saved, 0, PERSIST_CASES);
@@ -393,6 +372,5 @@ int main(void)
         tcase_add_loop_test(laws, files_travel_between_instruction_sets, 0, 9);
         tcase_add_test(laws, a_mapped_index_takes_settings_but_no_rows);
         tcase_add_test(laws, the_config_can_be_asked_for);
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

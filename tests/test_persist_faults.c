@@ -6,24 +6,11 @@
 #include <string.h>
 
 #include "core/file.h"
+#include "tests/context_fixture.h"
 #include "tests/persist_fixture.h"
 #include "tests/scratch.h"
 
 enum { DIM = 3, ROWS = 5 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        scratch_open();
-        context = test_context(1);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-        scratch_close();
-}
 
 /* A file of some hundred bytes. */
 static dci_index *small_coded(dci_context *where, dci_index_kind kind, dci_metric metric, bool with_ids, int32_t bits)
@@ -451,11 +438,10 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("persist faults");
-        TCase *files = tcase_create("files"), *memory = tcase_create("memory");
-        tcase_set_timeout(files, 60);
-        tcase_set_timeout(memory, 60);
-        tcase_add_checked_fixture(files, setup, teardown);
-        tcase_add_checked_fixture(memory, setup, teardown);
+        TCase *files = test_case_with(suite, "files", 60, context_open_1, context_close);
+        TCase *memory = test_case_with(suite, "memory", 60, context_open_1, context_close);
+        tcase_add_checked_fixture(files, scratch_open, scratch_close);
+        tcase_add_checked_fixture(memory, scratch_open, scratch_close);
         tcase_add_test(files, every_truncation_is_refused);
         tcase_add_loop_test(files, every_flipped_bit_is_refused, 0, 9);
         tcase_add_loop_test(files, a_flipped_bit_with_right_checksums_is_refused_or_harmless, 0, 9);
@@ -466,7 +452,5 @@ int main(void)
         tcase_add_test(memory, directions_out_of_proportion_are_refused_on_both_sides);
         tcase_add_test(memory, a_streams_claim_costs_memory_only_as_bytes_arrive);
         tcase_add_test(memory, loading_takes_no_more_memory_than_stated);
-        suite_add_tcase(suite, files);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -331,11 +331,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("persist io");
-        TCase *refusals = tcase_create("refusals"), *resources = tcase_create("resources");
-        tcase_set_timeout(refusals, 60);
-        tcase_set_timeout(resources, 60);
-        tcase_add_checked_fixture(refusals, setup, teardown);
-        tcase_add_checked_fixture(resources, setup, teardown);
+        TCase *refusals = test_case_with(suite, "refusals", 60, setup, teardown);
+        TCase *resources = test_case_with(suite, "resources", 60, setup, teardown);
         tcase_add_test(refusals, bad_arguments_of_saves_are_refused);
         tcase_add_test(refusals, bad_arguments_of_loads_are_refused);
         tcase_add_test(refusals, odd_files_are_neither_written_nor_read);
@@ -344,7 +341,5 @@ int main(void)
         tcase_add_loop_test(resources, every_allocation_may_fail_once, 0, 2 * VERBS);
         tcase_add_test(resources, a_full_disk_leaves_the_old_file);
         tcase_add_test(resources, a_loaded_index_outlives_the_callers_hold_on_its_context);
-        suite_add_tcase(suite, refusals);
-        suite_add_tcase(suite, resources);
         return test_main(suite);
 }

@@ -131,10 +131,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("persist threads");
-        TCase *threads = tcase_create("threads");
-        tcase_set_timeout(threads, 120);
+        TCase *threads = test_case(suite, "threads", 120);
         tcase_add_loop_test(threads, saves_beside_searches_and_a_writer_hold_one_state, 0, 3);
         tcase_add_loop_test(threads, checks_beside_searches_and_a_writer_pass, 0, 3);
-        suite_add_tcase(suite, threads);
         return test_main(suite);
 }

@@ -423,9 +423,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("persist tree");
-        TCase *tcase = tcase_create("files");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "files", 60, setup, teardown);
         tcase_add_loop_test(tcase, trees_that_contradict_themselves_are_refused, 0, COUNT(edits));
         tcase_add_test(tcase, things_that_come_twice_are_refused);
         tcase_add_test(tcase, a_loaded_tree_is_whole_and_has_the_same_shape);
@@ -434,6 +432,5 @@ int main(void)
         tcase_add_loop_test(tcase, rows_beside_centres_and_transforms_of_a_file_are_stored, 0, 30);
         tcase_add_test(tcase, nodes_out_of_proportion_are_refused_on_both_sides);
         tcase_add_test(tcase, nodes_that_chance_drew_are_saved_and_loaded_in_the_memory_stated);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

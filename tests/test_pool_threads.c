@@ -144,12 +144,10 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("pool threads");
-        TCase *tcase = tcase_create("pool");
-        tcase_set_timeout(tcase, 120);
+        TCase *tcase = test_case(suite, "pool", 120);
         tcase_add_test(tcase, a_region_gets_as_many_threads_as_it_has_tasks);
 #ifdef __linux__
         tcase_add_test(tcase, a_region_wakes_no_helper_that_it_has_no_task_for);
 #endif
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -23,20 +23,6 @@
 #include "kv/worker.h"
 #include "tests/scratch.h"
 
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
-#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
-#else
-#define UNDER_TSAN 0
-#endif
-#if UNDER_TSAN || defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
-#define UNDER_SANITIZER 1
-#else
-#define UNDER_SANITIZER 0
-#endif
-
 /* LLVM's OpenMP runtime loses memory of teams whose size changes; its leaks are not ours. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
@@ -525,9 +511,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("process faults");
-        TCase *tcase = tcase_create("process");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "process", 60, setup, teardown);
         tcase_add_test(tcase, signals_at_any_moment_change_nothing);
         /* The thread sanitizer ends a child of a process with threads that starts one itself. */
         if (!UNDER_TSAN)
@@ -541,6 +525,5 @@ int main(void)
         tcase_add_test(tcase, too_few_bytes_for_a_cache_are_refused_and_no_worse);
         tcase_add_test(tcase, a_cache_that_is_full_serves_what_it_has);
         tcase_add_test(tcase, a_process_without_more_threads_gets_a_status_or_works_alone);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -273,9 +273,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("save faults");
-        TCase *tcase = tcase_create("calls");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, scratch_open, teardown);
+        TCase *tcase = test_case_with(suite, "calls", 60, scratch_open, teardown);
         tcase_add_loop_test(tcase, a_save_whose_nth_call_fails_leaves_the_old_file_or_the_new_one, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_disk_that_fails_for_good_costs_the_temporary_file_and_no_other, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_save_goes_on_after_interruptions_and_short_writes, 0, SAVED_KINDS);
@@ -285,6 +283,5 @@ int main(void)
         tcase_add_test(tcase, a_mapping_that_finds_no_room_is_out_of_memory);
         tcase_add_loop_test(tcase, a_folder_for_reading_refuses_saves_and_serves_loads, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_full_disk_leaves_the_old_file, 0, SAVED_KINDS);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -121,11 +121,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("save kills");
-        TCase *tcase = tcase_create("kills");
-        tcase_set_timeout(tcase, 120);
-        tcase_add_checked_fixture(tcase, scratch_open, teardown);
+        TCase *tcase = test_case_with(suite, "kills", 120, scratch_open, teardown);
         tcase_add_loop_test(tcase, a_save_killed_at_any_call_leaves_one_whole_file, 0, SAVED_KINDS);
         tcase_add_loop_test(tcase, a_save_killed_at_any_moment_leaves_one_whole_file, 0, SAVED_KINDS);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -10,15 +10,7 @@
 #include "simd/cpu.h"
 #include "simd/select.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 enum { MAX_ROWS = 300, MAX_SIMPLE = 18, MAX_VALUES = 20000 };
-
-static const dci_kernels *kernels_of(int level)
-{
-        dci_isa isas[6];
-        test_isas(isas);
-        return dci_kernels_for(isas[level]);
-}
 
 /* Small whole numbers, so that many are equal, or normal ones; infinities where asked for. */
 static float number(dci_rng *rng, bool whole, bool infinite)
@@ -48,7 +40,7 @@ static float wanted_difference(const dci_kernels *kernels, const float *projecti
 
 START_TEST(farthest_is_the_largest_difference_of_each_row)
 {
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *g[5] = {guard((MAX_ROWS + 9) * MAX_SIMPLE * 4), guard(4096), guard(4096), guard(4096),
                                guard(4096)};
         dci_rng rng;
@@ -87,7 +79,7 @@ END_TEST
 
 START_TEST(lift_is_what_the_norm_leaves_of_c)
 {
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *in = guard(4096), *results = guard(4096);
         dci_rng rng;
         dci_rng_seed(&rng, 2);
@@ -132,7 +124,7 @@ static void check_between(const dci_kernels *kernels, unsigned char *const g[2],
 START_TEST(keep_between_keeps_the_interval_and_counts_what_is_below)
 {
         static const float bounds[] = {-INFINITY, -4.0f, -1.0f, -0.0f, 0.0f, 0.3f, 2.0f, 4.0f, INFINITY};
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *g[2] = {guard(4096), guard(4096)};
         dci_rng rng;
         dci_rng_seed(&rng, 3);
@@ -149,7 +141,7 @@ END_TEST
 START_TEST(mark_at_most_sets_bits_and_clears_none)
 {
         static const float limits[] = {-INFINITY, -1.0f, -0.0f, 0.0f, 0.3f, 3.0f, INFINITY};
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *in = guard(4096), *results = guard(4096);
         dci_rng rng;
         dci_rng_seed(&rng, 4);
@@ -178,21 +170,15 @@ END_TEST
 
 /* --- the k-th smallest ----------------------------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b)
-{
-        const float x = *(const float *)a, y = *(const float *)b;
-        return (x > y) - (x < y);
-}
-
 static void sort_values(const float *values, size_t n, float *out)
 {
         memcpy(out, values, n * sizeof *out);
-        qsort(out, n, sizeof *out, ascending);
+        qsort(out, n, sizeof *out, test_floats_ascend);
 }
 
 START_TEST(kth_smallest_is_what_sorting_says)
 {
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *in = guard(4096), *scratch = guard(4096);
         float sorted[MAX_ROWS];
         dci_rng rng;
@@ -252,7 +238,7 @@ START_TEST(select_is_what_sorting_says)
         static const size_t sizes[] = {1,    2,    15,   16,   17,   300,  1023, 4095, DCI_SELECT_FEW,
                                        4097, 4111, 5120, 8192, 9999, 16384};
         static const double shares[] = {0, 0.001, 0.01, 0.1, 0.37, 0.5, 0.9, 0.99, 0.9999, 1};
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         unsigned char *in = guard(MAX_VALUES * 4), *keep = guard(MAX_VALUES * 4), *around = guard(MAX_VALUES * 4);
         float *sorted = malloc(MAX_VALUES * sizeof *sorted);
         for (size_t c = 0; c < COUNT(sizes) * N_FORMS; c++) {
@@ -285,7 +271,7 @@ END_TEST
 START_TEST(bounds_from_a_sample_nearly_always_hold_the_kth)
 {
         enum { TRIALS = 400, N = 6000, M = DCI_SELECT_SAMPLE };
-        const dci_kernels *kernels = kernels_of(_i);
+        const dci_kernels *kernels = test_kernels_of_level(_i);
         float *sorted = malloc(N * sizeof *sorted), sample[M];
         int32_t order[M];
         size_t missed = 0, wide = 0;
@@ -318,8 +304,7 @@ int main(void)
         dci_isa isas[6];
         const int n = (int)test_isas(isas);
         Suite *suite = suite_create("select");
-        TCase *tcase = tcase_create("select");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "select", 300);
         tcase_add_loop_test(tcase, farthest_is_the_largest_difference_of_each_row, 0, n);
         tcase_add_loop_test(tcase, lift_is_what_the_norm_leaves_of_c, 0, n);
         tcase_add_loop_test(tcase, keep_between_keeps_the_interval_and_counts_what_is_below, 0, n);
@@ -327,6 +312,5 @@ int main(void)
         tcase_add_loop_test(tcase, kth_smallest_is_what_sorting_says, 0, n);
         tcase_add_loop_test(tcase, select_is_what_sorting_says, 0, n);
         tcase_add_loop_test(tcase, bounds_from_a_sample_nearly_always_hold_the_kth, 0, n);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -27,20 +27,13 @@ static void teardown(void)
 }
 
 /* The caller's executor: one after another. */
-static void in_turn(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
-{
-        (void)ctx;
-        for (size_t i = 0; i < n; i++)
-                fn(arg, i);
-}
-
 static dci_context *context_of(int32_t executor, int32_t n_threads)
 {
         dci_context_config config;
         dci_context *context = NULL;
         ck_ok(dci_context_config_init(&config, sizeof config));
         config.executor_kind = executor;
-        config.executor.parallel_for = executor == DCI_EXECUTOR_CALLER ? in_turn : NULL;
+        config.executor.parallel_for = executor == DCI_EXECUTOR_CALLER ? test_serial : NULL;
         config.n_threads = n_threads;
         ck_ok(dci_context_create(&config, &context));
         return context;
@@ -143,11 +136,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("shared threads");
-        TCase *tcase = tcase_create("threads");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "threads", 60, setup, teardown);
         tcase_add_test(tcase, objects_that_share_an_executor_answer_as_they_would_alone);
         tcase_add_test(tcase, contexts_of_different_executors_work_side_by_side);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -9,7 +9,6 @@
 
 #include "simd/cpu.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MAX_ROWS 40
 #define MAX_DIM 4096
 #define MAX_HALVES 400000
@@ -565,8 +564,7 @@ int main(void)
         const dci_kernels *kernels[6];
         const int n_kernels = (int)all_kernels(kernels);
         Suite *suite = suite_create("simd");
-        TCase *tcase = tcase_create("simd");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "simd", 300);
         tcase_add_loop_test(tcase, scores_are_the_canonical_sums, DCI_F32, DCI_BF16 + 1);
         tcase_add_loop_test(tcase, norms_tell_bad_numbers, 0, n_kernels);
         tcase_add_loop_test(tcase, floats_are_copied, 0, n_kernels);
@@ -581,6 +579,5 @@ int main(void)
                 tcase_add_test(tcase, packing_rounds_pads_and_tells_what_it_took);
                 tcase_add_test(tcase, tile_products_are_those_of_the_rounded_rows);
         }
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

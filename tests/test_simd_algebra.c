@@ -152,11 +152,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("simd_algebra");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "laws", 60);
         tcase_add_loop_test(tcase, squares_are_sums_in_ascending_order, 0, N_DIMS);
         tcase_add_loop_test(tcase, pages_are_their_extremes_and_distances, 0, N_DIMS);
         tcase_add_loop_test(tcase, doubles_are_the_same_bits_everywhere, 0, 140);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

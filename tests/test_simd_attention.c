@@ -9,16 +9,8 @@
 
 #include "simd/cpu.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define SWEEP ((size_t)400000)
 #define EXP_ERROR 1.5e-7 /* as gpu/args/rows.h states it */
-
-static const dci_kernels *kernels_of(size_t level)
-{
-        dci_isa isas[6];
-        test_isas(isas);
-        return dci_kernels_for(isas[level]);
-}
 
 /* n differences from low to high, both included. */
 static float *sweep(size_t n, double low, double high)
@@ -43,7 +35,7 @@ START_TEST(exponentials_are_right_to_their_last_bit_or_so)
                 double low, high;
                 float shift;
         } cases[] = {{-87, 20, 0}, {20, 88, 0}, {-2, 2, 0}, {-1e-3, 1e-3, 0}, {-87, 20, 13.37f}, {-60, 5, -421.3f}};
-        const dci_kernels *kernels = kernels_of((size_t)_i);
+        const dci_kernels *kernels = test_kernels_of_level((size_t)_i);
         for (size_t c = 0; c < COUNT(cases); c++) {
                 const float shift = cases[c].shift;
                 float *values = sweep(SWEEP, cases[c].low + (double)shift, cases[c].high + (double)shift);
@@ -64,7 +56,7 @@ END_TEST
 
 START_TEST(exponentials_end_in_zero)
 {
-        const dci_kernels *kernels = kernels_of((size_t)_i);
+        const dci_kernels *kernels = test_kernels_of_level((size_t)_i);
         float *values = sweep(SWEEP, -88.5, -87);
         kernels->exp_all(values, SWEEP, 0.0f);
         for (size_t i = 0; i < SWEEP; i++)
@@ -90,7 +82,7 @@ START_TEST(exponentials_are_summed_in_the_canonical_order)
 {
         static const size_t beyond_70[] = {96, 255, 256, 1000, 4097};
         enum { MOST = 4097 };
-        const dci_kernels *kernels = kernels_of((size_t)_i);
+        const dci_kernels *kernels = test_kernels_of_level((size_t)_i);
         unsigned char *end = guard((MOST + 1) * sizeof(float));
         float *all = test_normal(MOST, 1, 3), ones[MOST];
         for (size_t i = 0; i < MOST; i++) {
@@ -121,7 +113,7 @@ END_TEST
  * the polynomial changes it. */
 START_TEST(exponentials_are_the_same_bits_at_every_level)
 {
-        const dci_kernels *kernels = kernels_of((size_t)_i);
+        const dci_kernels *kernels = test_kernels_of_level((size_t)_i);
         float *values = sweep(SWEEP, -90, 60);
         const float sum = kernels->exp_all(values, SWEEP - 3, 1.25f);
         uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -271,7 +263,7 @@ static split split_of(const dci_kernels *kernels, const float *terms, const floa
 /* Loops over levels. Within half a unit, of which the greatest has DCI_SPLIT_UNITS. */
 START_TEST(split_weights_are_products_to_14_bits)
 {
-        const dci_kernels *kernels = kernels_of((size_t)_i);
+        const dci_kernels *kernels = test_kernels_of_level((size_t)_i);
         float *terms = test_normal(1, DCI_SPLIT_MOST, 1), *scales = test_normal(1, DCI_SPLIT_MOST, 2);
         for (size_t n = 1; n <= DCI_SPLIT_MOST; n += 13) {
                 int64_t total = 0, most = 0;
@@ -299,7 +291,7 @@ START_TEST(scales_that_are_no_weights_count_nothing_and_change_no_other)
 {
         enum { N = 37 };
         static const float bad[] = {INFINITY, -INFINITY, NAN, -1.0f, -3e38f};
-        const dci_kernels *kernels = kernels_of((size_t)_i);
+        const dci_kernels *kernels = test_kernels_of_level((size_t)_i);
         for (size_t b = 0; b < COUNT(bad); b++)
                 for (size_t at = 0; at < N; at++) {
                         float terms[N], scales[N];
@@ -325,8 +317,7 @@ int main(void)
         dci_isa isas[6];
         const int n_levels = (int)test_isas(isas);
         Suite *suite = suite_create("simd_attention");
-        TCase *tcase = tcase_create("simd_attention");
-        tcase_set_timeout(tcase, 300);
+        TCase *tcase = test_case(suite, "simd_attention", 300);
         tcase_add_loop_test(tcase, exponentials_are_right_to_their_last_bit_or_so, 0, n_levels);
         tcase_add_loop_test(tcase, exponentials_end_in_zero, 0, n_levels);
         tcase_add_loop_test(tcase, exponentials_are_summed_in_the_canonical_order, 0, n_levels);
@@ -334,6 +325,5 @@ int main(void)
         tcase_add_loop_test(tcase, split_weights_are_products_to_14_bits, 0, n_levels);
         tcase_add_loop_test(tcase, scales_that_are_no_weights_count_nothing_and_change_no_other, 0, n_levels);
         tcase_add_loop_test(tcase, blends_are_the_sums_of_each_query, DCI_F32, DCI_BF16 + 1);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -8,7 +8,6 @@
 
 #include "simd/softmax/softmax.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 enum { MAX_DIM = 300, MAX_QUERIES = 32, ROWS = DCI_SOFTMAX_ROWS, LANES = DCI_SOFTMAX_LANES };
 
 static const dci_softmax_kernels *kernels, *others;

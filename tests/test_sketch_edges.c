@@ -460,9 +460,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketch edges");
-        TCase *edges = tcase_create("edges");
-        tcase_set_timeout(edges, 60);
-        tcase_add_checked_fixture(edges, setup, teardown);
+        TCase *edges = test_case_with(suite, "edges", 60, setup, teardown);
         tcase_add_test(edges, bad_configurations_are_refused);
         tcase_add_test(edges, structs_that_were_not_prepared_are_refused);
         tcase_add_test(edges, defaults_are_those_of_the_header);
@@ -479,6 +477,5 @@ int main(void)
         tcase_add_test(edges, squared_norms_up_to_the_limit_are_taken);
         tcase_add_test(edges, reserved_rows_take_no_more_memory);
         tcase_add_test(edges, the_longest_rows_are_taken);
-        suite_add_tcase(suite, edges);
         return test_main(suite);
 }

@@ -147,20 +147,7 @@ static void climb(int which, test_ladder ladder)
         free(queries);
 }
 
-START_TEST(every_allocation_may_fail_once)
-{
-        climb(_i, test_each_allocation_failing);
-}
-END_TEST
-
-/* Ways back that would need memory themselves fail here. */
-START_TEST(memory_may_be_short_from_any_allocation_on)
-{
-        if (test_short() && _i % 3 != 0) /* some will do for sanitizers */
-                return;
-        climb(_i, test_each_shortage);
-}
-END_TEST
+TEST_LADDERS(climb)
 
 /* --- scans that threads share -------------------------------------------------------------------------------------------------- */
 
@@ -311,8 +298,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketch faults");
-        TCase *memory = tcase_create("memory");
-        tcase_set_timeout(memory, 120);
+        TCase *memory = test_case(suite, "memory", 120);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 0, COUNT(kinds));
         tcase_add_loop_test(memory, memory_may_be_short_from_any_allocation_on, 0, COUNT(kinds));
         tcase_add_test(memory, scans_that_threads_share_may_find_no_memory);
@@ -320,6 +306,5 @@ int main(void)
         tcase_add_test(memory, a_sketch_outlives_its_context);
         tcase_add_test(memory, the_bytes_of_a_sketch_are_those_of_its_memory);
         tcase_add_test(memory, a_query_alone_takes_a_quarter_of_the_memory_of_eight);
-        suite_add_tcase(suite, memory);
         return test_main(suite);
 }

@@ -7,21 +7,10 @@
 #include <string.h>
 
 #include "sketch/sketch_internal.h"
+#include "tests/context_fixture.h"
 #include "tests/sketch_fixture.h"
 
 enum { N_WIDTHS = COUNT(sketch_widths), QUERIES = 5 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* --- growth -------------------------------------------------------------------------------------------------------------------- */
 
@@ -473,9 +462,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketch growth");
-        TCase *growth = tcase_create("growth");
-        tcase_set_timeout(growth, 60);
-        tcase_add_checked_fixture(growth, setup, teardown);
+        TCase *growth = test_case_with(suite, "growth", 60, context_open_2, context_close);
         tcase_add_loop_test(growth, any_batches_give_the_same_codes, 0, N_TRANSFORMS * COUNT(sketch_centres));
         tcase_add_loop_test(growth, truncated_rows_were_never_there, 0, N_TRANSFORMS * COUNT(sketch_centres));
         tcase_add_test(growth, rows_take_the_bytes_that_the_header_states);
@@ -490,6 +477,5 @@ int main(void)
         tcase_add_test(growth, centres_follow_rows_of_which_some_are_cut_each_time);
         tcase_add_loop_test(growth, a_sketch_that_is_used_again_is_as_good_as_a_new_one, 0, 2);
         tcase_add_loop_test(growth, continuations_that_were_cut_leave_no_centre_behind, 0, 2);
-        suite_add_tcase(suite, growth);
         return test_main(suite);
 }

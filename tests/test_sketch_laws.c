@@ -8,23 +8,12 @@
 #include <string.h>
 
 #include "sketch/sketch_internal.h"
+#include "tests/context_fixture.h"
 #include "tests/sketch_fixture.h"
 
 static const size_t dims[] = {1, 3, 64, 80, 96, 128, 256, 784};
 static const size_t counts[] = {0, 1, 31, 33, 1000};
 enum { N_DIMS = COUNT(dims), N_WIDTHS = COUNT(sketch_widths), MOST = 1000, QUERIES = 5 };
-
-static dci_context *context;
-
-static void setup(void)
-{
-        context = test_context(2);
-}
-
-static void teardown(void)
-{
-        dci_context_destroy(context);
-}
 
 /* --- bounds -------------------------------------------------------------------------------------------------------------------- */
 
@@ -400,9 +389,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketch laws");
-        TCase *laws = tcase_create("laws");
-        tcase_set_timeout(laws, 60);
-        tcase_add_checked_fixture(laws, setup, teardown);
+        TCase *laws = test_case_with(suite, "laws", 60, context_open_2, context_close);
         tcase_add_loop_test(laws, estimates_lie_within_the_certain_bound, 0, N_DIMS * N_WIDTHS);
         tcase_add_loop_test(laws, estimates_of_real_keys_lie_within_the_certain_bound, 0, N_TRANSFORMS * N_WIDTHS);
         tcase_add_loop_test(laws, queries_along_the_residual_keep_to_the_certain_bound, 0, N_TRANSFORMS * N_WIDTHS);
@@ -415,6 +402,5 @@ int main(void)
         tcase_add_loop_test(laws, scores_are_products_with_decoded_rows, 0, N_TRANSFORMS * N_DIMS);
         tcase_add_loop_test(laws, random_estimates_are_unbiased, 0, N_WIDTHS);
         tcase_add_loop_test(laws, search_gives_the_highest_scores_in_order, 0, COUNT(counts));
-        suite_add_tcase(suite, laws);
         return test_main(suite);
 }

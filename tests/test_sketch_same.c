@@ -270,13 +270,11 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketch same");
-        TCase *same = tcase_create("same");
-        tcase_set_timeout(same, 120);
+        TCase *same = test_case(suite, "same", 120);
         tcase_add_loop_test(same, any_number_of_threads_gives_the_same_bits, 0, N_TRANSFORMS * COUNT(sketch_centres));
         tcase_add_loop_test(same, any_batch_of_queries_and_range_of_rows_gives_the_same_bits, 0, N_WIDTHS);
         tcase_add_test(same, strides_and_formats_of_equal_numbers_give_the_same_bits);
         tcase_add_loop_test(same, every_instruction_set_gives_the_same_bits_but_scalar, 0, N_TRANSFORMS * N_WIDTHS);
         tcase_add_loop_test(same, readers_side_by_side_see_the_same_bits, 0, N_TRANSFORMS);
-        suite_add_tcase(suite, same);
         return test_main(suite);
 }

@@ -6,6 +6,7 @@
  */
 #include "tests/mdci_fixture.h"
 #include "tests/scratch.h"
+#include "tests/trace_fixture.h"
 
 #include <float.h>
 #include <math.h>
@@ -18,21 +19,9 @@ enum { N = 2000, Q = 16, K = 10 };
 static const dci_index_kind kinds[] = {DCI_KIND_FLAT, DCI_KIND_PDCI, DCI_KIND_MDCI};
 static const int32_t widths[] = {1, 2, 3, 4, 8};
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(2);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        free(keys);
-        free(queries);
-        dci_context_destroy(context);
+        trace_open(2, N, Q);
 }
 
 /* What is sure is what is exact, all rows looked at or a part of them, with a filter or without. */
@@ -516,9 +505,7 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketched");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "laws", 60, setup, trace_close);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact, 0, 45);
         tcase_add_loop_test(tcase, a_guarantee_of_one_is_exact_for_the_shortest_queries, 0, 3);
@@ -535,6 +522,5 @@ int main(void)
         tcase_add_loop_test(tcase, an_index_that_was_emptied_codes_as_a_new_one, 0, 6);
         tcase_add_loop_test(tcase, few_rows_do_not_move_the_centre_of_a_batch_behind_them, 0, 2);
         tcase_add_loop_test(tcase, tuning_covers_codes, 0, 3);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -3,6 +3,7 @@
 /* Indices with sketch_bits: settings that are none, what reports say of codes, and every allocation failing in turn. */
 #include "tests/mdci_fixture.h"
 #include "tests/scratch.h"
+#include "tests/trace_fixture.h"
 
 #include <float.h>
 #include <math.h>
@@ -14,21 +15,9 @@ enum { N = 2000, Q = 16, K = 10 };
 
 static const dci_index_kind kinds[] = {DCI_KIND_FLAT, DCI_KIND_PDCI, DCI_KIND_MDCI};
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(2);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        free(keys);
-        free(queries);
-        dci_context_destroy(context);
+        trace_open(2, N, Q);
 }
 
 START_TEST(memory_and_config_tell_of_codes)
@@ -126,12 +115,9 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketched edges");
-        TCase *tcase = tcase_create("edges");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "edges", 60, setup, trace_close);
         tcase_add_test(tcase, memory_and_config_tell_of_codes);
         tcase_add_test(tcase, bad_settings_are_refused);
         tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_codes_in_step, 0, 3);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -113,10 +113,8 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("sketched threads");
-        TCase *tcase = tcase_create("threads");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "threads", 60);
         tcase_add_loop_test(tcase, searches_run_beside_a_writer, 0, 3);
         tcase_add_test(tcase, sketches_are_the_same_at_any_thread_count);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

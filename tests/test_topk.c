@@ -11,7 +11,6 @@
 #include "simd/cpu.h"
 #include "simd/topk.h"
 
-#define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define MOST 3000  /* values of one selection */
 #define MAX_K 1000 /* of them */
 
@@ -452,8 +451,7 @@ int main(void)
         dci_isa isas[6];
         const int n_levels = (int)test_isas(isas);
         Suite *suite = suite_create("topk");
-        TCase *tcase = tcase_create("topk");
-        tcase_set_timeout(tcase, 60);
+        TCase *tcase = test_case(suite, "topk", 60);
         tcase_add_test(tcase, keys_are_ordered_as_scores_and_then_slots);
         tcase_add_test(tcase, keys_give_back_score_and_slot);
         tcase_add_test(tcase, sorting_equals_a_plain_sort);
@@ -461,6 +459,5 @@ int main(void)
         tcase_add_loop_test(tcase, blocks_do_not_matter, 0, n_levels);
         tcase_add_loop_test(tcase, a_late_value_enters_if_better_or_equal_with_a_lower_id, 0, n_levels);
         tcase_add_loop_test(tcase, what_cannot_enter_is_dropped_at_once, 0, n_levels);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

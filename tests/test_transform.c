@@ -20,13 +20,6 @@ static dci_status cosine(dci_context *context, const matrix *in, int32_t zero_ro
                                     out->ld);
 }
 
-static dci_context *context_of_level(int index)
-{
-        dci_isa isas[6];
-        test_isas(isas);
-        return test_context_isa(isas[index]);
-}
-
 /* --- the numbers that come out ------------------------------------------------------------------------------------ */
 
 /* Each element is x / |x| rounded once, give or take a thousandth of a rounding for the arithmetic before it. */
@@ -52,7 +45,7 @@ static void check_units(const matrix *in, const matrix *out)
 
 START_TEST(unit_rows_are_the_exact_quotients_rounded)
 {
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t t = 0; t < COUNT(dtypes); t++)
                 for (size_t d = 0; d < COUNT(dims); d++)
                         for (size_t g = 0; g < COUNT(gaps); g++) {
@@ -81,7 +74,7 @@ START_TEST(tiny_and_huge_rows_become_units_too)
                 {DCI_F16, 65504, 0x1p-24f},      {DCI_BF16, 0x1p-133f, 0},  {DCI_BF16, 0x1p-70f, 0x1p-64f},
                 {DCI_BF16, 0x1p57f, -0x1p-57f},
         };
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t c = 0; c < COUNT(cases); c++)
                 for (size_t d = 0; d < COUNT(dims); d++) {
                         matrix in = matrix_empty(cases[c].dtype, 1, dims[d], dims[d]), out = matrix_copy(&in);
@@ -99,7 +92,7 @@ END_TEST
 START_TEST(rows_of_the_largest_dim_become_units)
 {
         size_t dim = (size_t)1 << 20;
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         matrix in = matrix_random(DCI_F32, 2, dim, dim, 5), out = matrix_copy(&in);
         for (size_t p = 0; p < dim; p++) /* roundings of one sign: a sum in f32 would be off by far more than 4 ulp */
                 matrix_set(&in, 1, p, 0.1f);
@@ -113,7 +106,7 @@ END_TEST
 
 START_TEST(in_place_equals_out_of_place)
 {
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t t = 0; t < COUNT(dtypes); t++)
                 for (size_t d = 0; d < COUNT(dims); d++)
                         for (size_t g = 0; g < COUNT(gaps); g++) {
@@ -131,7 +124,7 @@ END_TEST
 
 START_TEST(every_level_gives_the_same_bits)
 {
-        dci_context *context = context_of_level(_i), *scalar = test_context_isa(DCI_ISA_SCALAR);
+        dci_context *context = test_context_of_level(_i), *scalar = test_context_isa(DCI_ISA_SCALAR);
         for (size_t t = 0; t < COUNT(dtypes); t++)
                 for (size_t d = 0; d < COUNT(dims); d++) {
                         matrix rows = matrix_random(dtypes[t], 50, dims[d], dims[d], 6);
@@ -152,7 +145,7 @@ END_TEST
 
 START_TEST(zero_rows_are_refused_or_kept_as_asked)
 {
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t t = 0; t < COUNT(dtypes); t++) {
                 matrix rows = matrix_random(dtypes[t], 5, 17, 17, 4), out = matrix_copy(&rows),
                        before = matrix_copy(&rows);
@@ -191,7 +184,7 @@ START_TEST(bad_numbers_are_named_and_nothing_is_written)
                 {DCI_BF16, INFINITY, "row 5 holds NaN or infinity"},
                 {DCI_BF16, 0x1p127f, "row 5 has squared norm 2.89"},
         };
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         for (size_t c = 0; c < COUNT(cases); c++)
                 for (size_t d = 0; d < COUNT(dims); d++) {
                         matrix rows = matrix_random(cases[c].dtype, 6, dims[d], dims[d], 5);
@@ -215,7 +208,7 @@ START_TEST(the_longest_allowed_row_is_the_same_on_every_level)
                 too_long = longest;
                 longest = nextafterf(longest, 0);
         }
-        dci_context *context = context_of_level(_i);
+        dci_context *context = test_context_of_level(_i);
         ck_ok(dci_cosine_transform(context, 1, 1, DCI_F32, &longest, 1, DCI_ZERO_REFUSE, &out, 1));
         ck_assert(out == 1);
         ck_refused(dci_cosine_transform(context, 1, 1, DCI_F32, &too_long, 1, DCI_ZERO_REFUSE, &out, 1), DCI_ERR_NUMBER,
@@ -353,8 +346,7 @@ int main(void)
         dci_isa isas[6];
         int n_isas = (int)test_isas(isas);
         Suite *suite = suite_create("transform");
-        TCase *units = tcase_create("units");
-        tcase_set_timeout(units, 60);
+        TCase *units = test_case(suite, "units", 60);
         tcase_add_loop_test(units, unit_rows_are_the_exact_quotients_rounded, 0, n_isas);
         tcase_add_loop_test(units, tiny_and_huge_rows_become_units_too, 0, n_isas);
         tcase_add_loop_test(units, rows_of_the_largest_dim_become_units, 0, n_isas);
@@ -363,14 +355,11 @@ int main(void)
         tcase_add_loop_test(units, zero_rows_are_refused_or_kept_as_asked, 0, n_isas);
         tcase_add_loop_test(units, bad_numbers_are_named_and_nothing_is_written, 0, n_isas);
         tcase_add_loop_test(units, the_longest_allowed_row_is_the_same_on_every_level, 0, n_isas);
-        suite_add_tcase(suite, units);
 
-        TCase *calls = tcase_create("calls");
-        tcase_set_timeout(calls, 60);
+        TCase *calls = test_case(suite, "calls", 60);
         tcase_add_test(calls, bad_arguments_are_refused_with_their_values);
         tcase_add_test(calls, no_rows_need_no_memory_and_neighbours_may_touch);
         tcase_add_loop_test(calls, results_are_the_same_at_any_thread_count, 0, (int)COUNT(dtypes));
         tcase_add_test(calls, large_calls_open_one_region_and_small_calls_none);
-        suite_add_tcase(suite, calls);
         return test_main(suite);
 }

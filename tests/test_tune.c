@@ -1,27 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Tuning: the cheapest effort that reaches a recall on sample queries becomes the default. */
-#include "tests/pdci_fixture.h"
+#include "tests/trace_fixture.h"
 
 #include <math.h>
 
 enum { N = 3000, DIM = 64, Q = 60, K = 10 };
 
-static dci_context *context;
-static float *keys, *queries;
-
 static void setup(void)
 {
-        context = test_context(2);
-        keys = pdci_trace("keys", N);
-        queries = pdci_trace("queries", Q);
-}
-
-static void teardown(void)
-{
-        free(keys);
-        free(queries);
-        dci_context_destroy(context);
+        trace_open(2, N, Q);
 }
 
 static dci_index *make(dci_index_kind kind, dci_metric metric, size_t cell_simple)
@@ -223,15 +211,12 @@ END_TEST
 int main(void)
 {
         Suite *suite = suite_create("tune");
-        TCase *tcase = tcase_create("laws");
-        tcase_set_timeout(tcase, 60);
-        tcase_add_checked_fixture(tcase, setup, teardown);
+        TCase *tcase = test_case_with(suite, "laws", 60, setup, trace_close);
         tcase_add_loop_test(tcase, the_target_is_reached_with_fewer_distances_and_becomes_the_default, 0, 3);
         tcase_add_test(tcase, everything_asks_for_full_effort_and_flat_has_no_other);
         tcase_add_test(tcase, a_lone_query_checks_nothing_and_an_empty_index_has_nothing_to_find);
         tcase_add_test(tcase, what_cannot_be_is_refused_and_the_defaults_stay);
         tcase_add_loop_test(tcase, codes_look_at_no_more_rows_than_the_kind_does, 0, 2);
         tcase_add_loop_test(tcase, what_is_set_with_codes_reads_hardly_more_than_the_least_on_a_grid, 0, 4);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }

@@ -8,8 +8,8 @@
 One run goes through all layers of a model of Llama 3.1 8B's shape (32 layers, 4,096 wide, 32 query heads on 8 kv heads of
 128, 14,336 in the middle), in bf16: the products of QKV, O, gate and up, and down over all tokens of the prompt in chunks,
 and causal attention by PyTorch's SDPA over the whole prompt. With a cache, each layer's keys and values go to it behind
-their product (dci_gpu_kv_append), and what it chooses by is formed (dci_gpu_kv_end_prompt). Both are timed in turns, from the
-first launch until everything is done: the cache's `sync` included, so that what the host still has to do counts. Weights
+their product (dci_gpu_kv_append), and what it chooses by is formed (dci_gpu_kv_end_prompt). Both are timed in turns, from
+the first launch until everything is done: the cache's `sync` included, so that what the host still has to do counts. Weights
 of two layers take turns, so that none stays in the L2. Presets that the host plans form their groups on the host.
 
 Norms, rotary embedding and the activation are left out, and so is the rest of a model: that makes the prefill shorter, and

@@ -3,8 +3,8 @@
 # Copyright (c) 2026 the dci authors
 """Run dci-bench kmeans and faiss.Kmeans in turns on the same rows from the same first centroids; print medians and ratios.
 
-    python3 bench/scripts/kmeans_peers.py --dci-bench build/release/bench/dci-bench --base keys.npy --clusters 400,2048 --iter 10 \
-        --metric cosine --threads 1,2 --rounds 5 --json kmeans.json
+    python3 bench/scripts/kmeans_peers.py --dci-bench build/release/bench/dci-bench --base keys.npy --clusters 400,2048 \
+        --iter 10 --metric cosine --threads 1,2 --rounds 5 --json kmeans.json
 
 Both get float32 rows, for cosine scaled to unit length before the clock starts, and k rows of them, drawn, to start from.
 faiss sees all rows (no sampling); its time is given for train alone, and with the labels that dci's call returns as well (a

@@ -3,7 +3,7 @@
 # Copyright (c) 2026 the dci authors
 """What codes keep of captured attention: recall and kept share by bits, transform, sample sizes and drift.
 
-    python3 bench/scripts/sketch_ablation.py TRACE_FOLDER...        prints Markdown tables (docs/measurements/sketches.md has them)
+    python3 bench/scripts/sketch_ablation.py TRACE_FOLDER...        prints the tables of docs/measurements/sketches.md
 
 A folder holds keys.npy, queries.npy (group x positions x dim) and meta.json as bench/data/README.md says. Transforms are
 learned from the prompt's keys after the first 16 and the prompt's last queries, and judged on queries of the decode, which

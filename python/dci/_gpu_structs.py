@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""The structs and constants of include/dci/gpu.h and include/dci/offload.h; tests/test_abi.py compares them with what a C compiler says."""
+"""The structs and constants of include/dci/gpu.h and include/dci/offload.h; tests/test_abi.py compares them with what a C
+compiler says."""
 
 from __future__ import annotations
 

@@ -117,9 +117,9 @@ _numbers = count()
 class Turns:
     """For objects whose functions the library does not guard against each other: some may run side by side, others alone.
 
-    A thread that may run concurrently with others holds one of eight locks, one that runs alone all of them; from the ninth thread on two
-    may share a lock, and then wait for each other. Plain locks in plain `with` statements, because an exception of a signal
-    handler cannot come between taking them and the promise to release them.
+    A thread that may run concurrently with others holds one of eight locks, one that runs alone all of them; from the ninth
+    thread on two may share a lock, and then wait for each other. Plain locks in plain `with` statements, because an
+    exception of a signal handler cannot come between taking them and the promise to release them.
     """
 
     __slots__ = ("_locks",)

@@ -108,8 +108,8 @@ class KVBase:
         return out.value
 
     def maintain(self, sequences: Sequences | None = None) -> None:
-        """Between steps: builds groups of tokens that left the window, and encodes again what no longer fits its transform. None: of all
-        sequences that are not in the middle of a step. Best called after each step."""
+        """Between steps: builds groups of tokens that left the window, and encodes again what no longer fits its transform.
+        None: of all sequences that are not in the middle of a step. Best called after each step."""
         handle = self._live()
         if sequences is None:
             self._call("maintain", handle, 0, None)

@@ -319,8 +319,9 @@ class Searchable:
                         asks for full effort, which is also set where nothing less reaches the target.
 
         "mdci" tunes prop_to_visit (with cell_simp_indices prop_to_retrieve, too), "pdci" prop_to_retrieve; "flat" is always
-        exact. With sketch_bits, rerank is tuned together with these, and "flat" is tuned by it alone. It takes one exact and some 10
-        to 60 partial searches of all queries, which Ctrl-C does not end. If it fails, the defaults stay as they were.
+        exact. With sketch_bits, rerank is tuned together with these, and "flat" is tuned by it alone. It takes one exact and
+        some 10 to 60 partial searches of all queries, which Ctrl-C does not end. If it fails, the defaults stay as they
+        were.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")

@@ -178,7 +178,8 @@ class GPUKVCache(KVBase):
             kv.maintain()                               # what the host chooses by; a device does it in its steps
 
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
-    them, in the order that reserve was given; rows of one sequence follow those of another. include/dci/offload.h has all limits.
+    them, in the order that reserve was given; rows of one sequence follow those of another. include/dci/offload.h has all
+    limits.
 
     gpu         a GPU; it may serve many KV caches.
     n_layers, n_query_heads, n_kv_heads, dim_k
@@ -295,8 +296,8 @@ class GPUKVCache(KVBase):
     def append(self, layer: SupportsIndex, keys: Any, values: Any) -> None:
         """Stores keys and values of one layer, for all tokens that were reserved.
 
-        keys        (n_tokens, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k) for one
-                    token; or (n_sequences, n_each, n_kv_heads, dim_k).
+        keys        (n_tokens, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k)
+                    for one token; or (n_sequences, n_each, n_kv_heads, dim_k).
         values      the same.
 
         Rows with NaN or infinity set the sequence's flag, see poll.
@@ -335,10 +336,10 @@ class GPUKVCache(KVBase):
         self._kept.append((keys, values))
 
     def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
-        """Says that a sequence's prompt is whole in this layer, as KVCache.end_prompt. The host's work on the layer begins when
-        its rows have arrived, while the caller goes on with the next layers; what it wants may be refused by plan or step_end. A device
-        that plans works, on the stream, on the rows that append was given in this step, or prompt_rows: the cache keeps them
-        until the step's end, but they must not be overwritten by what is queued before that work.
+        """Says that a sequence's prompt is whole in this layer, as KVCache.end_prompt. The host's work on the layer begins
+        when its rows have arrived, while the caller goes on with the next layers; what it wants may be refused by plan or
+        step_end. A device that plans works, on the stream, on the rows that append was given in this step, or prompt_rows:
+        the cache keeps them until the step's end, but they must not be overwritten by what is queued before that work.
 
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
                     preset can do without.

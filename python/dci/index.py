@@ -300,8 +300,8 @@ class Index(Paged):
 
     @classmethod
     def map(cls: type[Self], path: Path, context: Context | None = None) -> Self:
-        """As load, but rows stay in the file, which processes that map it share. It must not be written to as long as the index is open; saving
-        over it, or deleting it, is fine. add, remove and reserve raise UnsupportedError."""
+        """As load, but rows stay in the file, which processes that map it share. It must not be written to as long as the
+        index is open; saving over it, or deleting it, is fine. add, remove and reserve raise UnsupportedError."""
         return cls._loaded(context, lib.dci_index_map, encoded(path))
 
     @classmethod

@@ -89,16 +89,16 @@ class KVCache(KVBase):
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
-    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is called
-    with memory, is offered in C alone.
+    None leaves an option to the preset or the library; include/dci/kv.h has every range and default. Its hook, which is
+    called with memory, is offered in C alone.
 
     Rows of keys, values and queries are NumPy arrays or tensors with `__dlpack__` in the host's memory, such as those of
     torch, of their dtype. They are read in place where the elements of a row are side by side and rows are at equal
     distances, and copied once otherwise; query_dtype "float32" takes other real numbers, too. bfloat16 is as for Index.
 
     Calls may come from any thread; those on one KV cache are served one after another, and the interpreter lock is released
-    during them. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and leaves
-    every sequence as it was. Ctrl-C takes effect when the call that it falls into is done.
+    during them. A plan belongs to one thread at a time. A call that fails raises an exception derived from DciError and
+    leaves every sequence as it was. Ctrl-C takes effect when the call that it falls into is done.
     """
 
     __slots__ = ("_context", "_made")
@@ -214,8 +214,8 @@ class KVCache(KVBase):
     ) -> None:
         """Stores keys and values of one layer, for tokens that were reserved.
 
-        keys        (n, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k) for one token;
-                    or (n_sequences, n_each, n_kv_heads, dim_k).
+        keys        (n, n_kv_heads, dim_k): rows of all sequences, one sequence after another; or (n_kv_heads, dim_k) for one
+                    token; or (n_sequences, n_each, n_kv_heads, dim_k).
         values      the same with dim_v. Both None: with a layout, where the rows lie in their slots already.
         n_tokens    how many of them each sequence gets: one number, or (n_sequences,). None: all the same.
 
@@ -244,8 +244,8 @@ class KVCache(KVBase):
         return k, v
 
     def end_prompt(self, layer: SupportsIndex, sequence: SupportsIndex, queries: Any = None) -> None:
-        """Says that a sequence's prompt is whole in this layer: its groups, codes and selections are built while the caller goes on. Every
-        sequence needs this once per layer before the first plan.
+        """Says that a sequence's prompt is whole in this layer: its groups, codes and selections are built while the caller
+        goes on. Every sequence needs this once per layer before the first plan.
 
         queries     (n_positions, n_query_heads, dim_k): those of the prompt's last positions, 64 are plenty. None where the
                     preset can do without.

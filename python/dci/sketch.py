@@ -60,9 +60,9 @@ class Sketch:
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the dtype whose rows are contiguous are read in place,
     whatever lies between rows; others are copied once. What float32, float16 and bfloat16 take is as for Index.
 
-    Calls may come from any thread, and the interpreter lock is released during them. score, bound, search, decode and info run
-    side by side; append, truncate, reserve and fit wait for calls that are running, and others wait for them. Ctrl-C takes
-    effect when the call that it falls into is done. Errors are exceptions derived from DciError.
+    Calls may come from any thread, and the interpreter lock is released during them. score, bound, search, decode and info
+    run side by side; append, truncate, reserve and fit wait for calls that are running, and others wait for them. Ctrl-C
+    takes effect when the call that it falls into is done. Errors are exceptions derived from DciError.
     """
 
     __slots__ = (

@@ -151,7 +151,8 @@ def enable(
     context     threads and instruction set (dci.Context)
     config      what else dci.KVCache takes: window, sink, key_bits, ...
 
-    A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made with.
+    A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made
+    with.
     """
     model = _inner(model)
     _refuse_unsupported(model)

@@ -359,7 +359,7 @@ def test_tune_chooses_a_rerank(keys, asked, kind):
 @pytest.mark.parametrize(
     ("name", "bad", "sentence"),
     [
-        *(("rerank", bad, f"rerank is {bad:g}, expected at least 1, or 0 for the default") for bad in (0.5, -1.0, math.nan, -math.inf)),
+        *(("rerank", bad, f"rerank is {bad:g}, expected at least 1, or 0") for bad in (0.5, -1.0, math.nan, -math.inf)),
         *(("guarantee", bad, f"guarantee is {bad:g}, expected 0 to 1") for bad in (1.5, -0.5, math.nan, math.inf)),
     ],
 )

@@ -9,11 +9,11 @@
  *      OPEN ---------------------------> WAITING -------------------------.
  *       ^ |                                 | learned codes that the      |
  *       | | end_prompt, no build            v device makes: n_missing     v
- *       | '---------------------------> DONE, due ------------------> DONE, built --. maintain, reserve: more candidates
- *       |                               prompt_due;   maintain,         |     ^     | refit: another transform
- *       |                               or chunks,    build_next,       |     |     | build_missing: n_missing falls
- *       |                               none built    set_codes,        |     |     | truncate, fork: both are cut
- *       |                                   ^    set_prompt_clusters    |     '-----'
+ *       | '---------------------------> DONE, due ------------------> DONE, built -. maintain, reserve: n_grouped grows
+ *       |                               prompt_due;   maintain,         |     ^    | refit: another transform
+ *       |                               or chunks,    build_next,       |     |    | build_missing: n_missing falls
+ *       |                               none built    set_codes,        |     |    | truncate, fork: both are cut
+ *       |                                   ^    set_prompt_clusters    |     '----'
  *       |                                   '---------------------------'
  *       |                                    truncate, fork: no chunk is left
  *       '--- abort, if the prompt ended in the open step

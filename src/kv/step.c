@@ -73,7 +73,7 @@ static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 
 /* While keys and values exceed resident_bytes, makes the longest sequence sparse: at the end of its step if it is in the middle of one, of
  * which layers may have been planned. */
-static void press(dci_kv *kv)
+static void enforce_memory_limit(dci_kv *kv)
 {
         const size_t token_bytes = kv->config.n_layers * kv->config.n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es;
         for (;;) {
@@ -147,7 +147,7 @@ dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequenc
                 sequence->n_reserved = n;
         }
         if (status == DCI_OK && kv->config.resident_bytes > 0)
-                press(kv);
+                enforce_memory_limit(kv);
         dci_kv_unlock(kv);
         return status;
 }
@@ -163,7 +163,7 @@ static uint32_t next_stamp(dci_kv *kv)
         return pool->stamp;
 }
 
-static dci_status lend(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, const int32_t *blocks)
+static dci_status assign_blocks(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks, const int32_t *blocks)
 {
         if (kv->config.layout == NULL || kv->layout.blocks_by != DCI_KV_BLOCKS_BY_CALLER)
                 return dci_fail(DCI_ERR_INVALID, "blocks are lent with DCI_KV_BLOCKS_BY_CALLER only");
@@ -200,7 +200,7 @@ dci_status dci_kv_assign_blocks(dci_kv *kv, int64_t sequence, size_t n_blocks, c
 {
         DCI_TRY(dci_kv_lock(kv));
         dci_kv_sequence *found = dci_kv_find(kv, sequence);
-        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : lend(kv, found, n_blocks, blocks);
+        dci_status status = found == NULL ? DCI_ERR_NOT_FOUND : assign_blocks(kv, found, n_blocks, blocks);
         dci_kv_unlock(kv);
         return status;
 }

@@ -379,24 +379,24 @@ dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv)
 
 /* --- info --------------------------------------------------------------------------------------------------------- */
 
+static dci_status poll_rows(dci_gpu_kv *kv, size_t n, const int64_t *sequences, int32_t *out_bad)
+{
+        if (n > 0 && (sequences == NULL || out_bad == NULL))
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
+        for (size_t i = 0; i < n; i++)
+                if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
+                        return DCI_ERR_NOT_FOUND;
+        for (size_t i = 0; i < n; i++) {
+                const size_t row = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
+                out_bad[i] = *(volatile const int32_t *)&kv->bad[row] != 0;
+        }
+        return DCI_OK;
+}
+
 dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad)
 {
-        dci_status status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
-        if (sequences == NULL || out_bad == NULL) {
-                if (n_sequences > 0)
-                        status = dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
-                return dci_gpu_kv_unlock(kv, status);
-        }
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++)
-                if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
-                        status = DCI_ERR_NOT_FOUND;
-        for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
-                const size_t at = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
-                out_bad[i] = *(volatile const int32_t *)&kv->bad[at] != 0;
-        }
-        return dci_gpu_kv_unlock(kv, status);
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, poll_rows(kv, n_sequences, sequences, out_bad));
 }
 
 #define BOUNCE ((size_t)8192) /* counters that are copied at once */
@@ -410,11 +410,8 @@ static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, siz
                 const size_t left = n - first, here = left < most ? left : most;
                 const uint64_t *from = counters + first;
                 if (!kv->resolves_on_host) {
-                        dci_status status = kv->ops->copy(kv->gpu, kv->side, kv->bounce, from, here * sizeof *from);
-                        if (status == DCI_OK)
-                                status = kv->ops->stream_wait(kv->gpu, kv->side);
-                        if (status != DCI_OK)
-                                return dci_gpu_kv_check_device(kv, status);
+                        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, kv->bounce, from, here * sizeof *from));
+                        DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->side));
                         from = kv->bounce;
                 }
                 for (size_t i = 0; i < here; i++)
@@ -423,49 +420,49 @@ static dci_status add_up(dci_gpu_kv *kv, const uint64_t *counters, size_t n, siz
         return DCI_OK;
 }
 
-dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
+static dci_status read_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
 {
         uint64_t sums[3] = {0}, taken = 0;
-        if (out_info == NULL)
-                return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
-        dci_status status = dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_lock(kv);
-        if (status != DCI_OK)
-                return status;
         const size_t n_resident = kv->resident->n_slots - kv->resident->n_free,
                      page_bytes = kv->n_sparse * kv->host->pool.block_bytes;
-        status = dci_gpu_kv_drain(kv);
-        if (status == DCI_OK)
-                status = add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums);
-        if (status == DCI_OK && kv->resident->n_slots > 0)
-                status = add_up(kv, kv->resident->taken, kv->n_sparse * kv->n_lists, 1, &taken);
-        if (status == DCI_OK)
-                *out_info = (dci_gpu_kv_info){.struct_size = out_info->struct_size,
-                                              .device_bytes = kv->device_bytes,
-                                              .lane_bytes = kv->lane_bytes,
-                                              .dense_bytes = kv->pool->dense_bytes,
-                                              .table_bytes = kv->table_bytes,
-                                              .buffer_bytes = kv->buffer_bytes + kv->prompt_kmeans->work_bytes,
-                                              .pinned_bytes = kv->pinned_bytes + kv->pool->n_bytes,
-                                              .sink = kv->shape.sink,
-                                              .ring = kv->config.ring_tokens,
-                                              .hot = kv->config.hot_tokens,
-                                              .unit_tokens = (size_t)1 << kv->unit_shift,
-                                              .n_steps = kv->n_steps,
-                                              .n_asked = sums[0],
-                                              .n_missed = sums[1],
-                                              .n_stayed = sums[2],
-                                              .bytes_fetched = (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 *
-                                                                       kv->row_bytes +
-                                                               kv->bytes_refilled,
-                                              .bytes_written = kv->bytes_written,
-                                              .summary_bytes = kv->summary_bytes,
-                                              .planner = kv->config.planner,
-                                              .resident_bytes = kv->resident->n_bytes,
-                                              .resident_used_bytes = n_resident * page_bytes,
-                                              .resident_pages = n_resident,
-                                              .n_resident = taken,
-                                              .n_clustered = kv->prompt_kmeans->n_layers};
-        return dci_gpu_kv_unlock(kv, status);
+        DCI_TRY(dci_gpu_kv_drain(kv));
+        DCI_TRY(add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums));
+        if (kv->resident->n_slots > 0)
+                DCI_TRY(add_up(kv, kv->resident->taken, kv->n_sparse * kv->n_lists, 1, &taken));
+        *out_info = (dci_gpu_kv_info){.struct_size = out_info->struct_size,
+                                      .device_bytes = kv->device_bytes,
+                                      .lane_bytes = kv->lane_bytes,
+                                      .dense_bytes = kv->pool->dense_bytes,
+                                      .table_bytes = kv->table_bytes,
+                                      .buffer_bytes = kv->buffer_bytes + kv->prompt_kmeans->work_bytes,
+                                      .pinned_bytes = kv->pinned_bytes + kv->pool->n_bytes,
+                                      .sink = kv->shape.sink,
+                                      .ring = kv->config.ring_tokens,
+                                      .hot = kv->config.hot_tokens,
+                                      .unit_tokens = (size_t)1 << kv->unit_shift,
+                                      .n_steps = kv->n_steps,
+                                      .n_asked = sums[0],
+                                      .n_missed = sums[1],
+                                      .n_stayed = sums[2],
+                                      .bytes_fetched =
+                                              (((sums[1] - taken) << kv->unit_shift) + sums[2]) * 2 * kv->row_bytes +
+                                              kv->bytes_refilled,
+                                      .bytes_written = kv->bytes_written,
+                                      .summary_bytes = kv->summary_bytes,
+                                      .planner = kv->config.planner,
+                                      .resident_bytes = kv->resident->n_bytes,
+                                      .resident_used_bytes = n_resident * page_bytes,
+                                      .resident_pages = n_resident,
+                                      .n_resident = taken,
+                                      .n_clustered = kv->prompt_kmeans->n_layers};
+        return DCI_OK;
+}
+
+dci_status dci_gpu_kv_get_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
+{
+        if (out_info == NULL)
+                return dci_fail(DCI_ERR_INVALID, "out_info is NULL");
+        DCI_TRY(dci_check_struct_size("dci_gpu_kv_info", out_info, out_info->struct_size, sizeof *out_info));
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, read_info(kv, out_info));
 }

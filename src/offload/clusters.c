@@ -210,9 +210,8 @@ static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, siz
 {
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         sender s = {kv, 0};
-        dci_status status = DCI_OK;
         bool some = false;
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l))
                         continue;
                 dci_gpu_kv_cluster_state *there = layer_state(kv, row, l);
@@ -220,13 +219,13 @@ static dci_status send_all_counts(dci_gpu_kv *kv, const dci_gpu_kv_row *row, siz
                 if (end == there->ranked)
                         continue;
                 /* Earlier steps may still read the old numbers. */
-                status = some ? DCI_OK : dci_gpu_kv_wait_rows(kv);
-                if (status == DCI_OK)
-                        status = send_counts(&s, dci_gpu_kv_row_number(kv, row), &sequence->layers[l], end);
-                there->ranked = status == DCI_OK ? end : SIZE_MAX;
+                if (!some)
+                        DCI_TRY(dci_gpu_kv_wait_rows(kv));
                 some = true;
+                DCI_TRY(send_counts(&s, dci_gpu_kv_row_number(kv, row), &sequence->layers[l], end));
+                there->ranked = end;
         }
-        return status == DCI_OK && some ? sent(&s) : status;
+        return some ? sent(&s) : DCI_OK;
 }
 
 /* --- the device's copy -------------------------------------------------------------------------------------------- */

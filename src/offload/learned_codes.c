@@ -145,17 +145,11 @@ static dci_status encode_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
 /* Uploads what the prompt gave in this layer: n candidates. */
 static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from, size_t n)
 {
-        dci_status status =
-                from->prompt_due ? encode_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0);
-        if (status != DCI_OK)
-                return status;
-        status = dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK,
-                                         dci_gpu_kv_count_chunks(n));
-        if (status == DCI_OK)
-                status = dci_gpu_kv_upload_centres(kv, row, layer, from);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_upload_transforms(kv, row, layer, from);
-        return dci_gpu_kv_check_device(kv, status);
+        DCI_TRY(from->prompt_due ? encode_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0));
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK,
+                                                   dci_gpu_kv_count_chunks(n)));
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_centres(kv, row, layer, from));
+        return dci_gpu_kv_check_device(kv, dci_gpu_kv_upload_transforms(kv, row, layer, from));
 }
 
 /* The most candidates that a layer encodes: chunks are allocated for these, though other layers may have fewer. */
@@ -217,23 +211,22 @@ dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)
 {
-        dci_status status = DCI_OK;
         if (kv->planner.kind != DCI_GPU_LEARNED || kv->layers[layer].built)
                 return DCI_OK;
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 if (!row->step.prompting || row->step.n_formed == 0)
                         continue;
-                status = dci_kv_wait(kv->host, row->id);
-                if (status == DCI_OK && dci_kv_groups(kv->host, layer)) /* others use the lists of another layer */
-                        status = upload_layer(kv, row, layer, &dci_gpu_kv_host_sequence(kv, row)->layers[layer],
-                                              row->step.n_formed);
+                DCI_TRY(dci_kv_wait(kv->host, row->id));
+                if (dci_kv_groups(kv->host, layer)) /* others use the lists of another layer */
+                        DCI_TRY(upload_layer(kv, row, layer, &dci_gpu_kv_host_sequence(kv, row)->layers[layer],
+                                             row->step.n_formed));
         }
         /* A plan that fails for lack of memory is repeated, so rows are counted only when all succeed. */
-        for (size_t i = 0; i < kv->step.n && status == DCI_OK; i++) {
+        for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 row->step.n_built += row->step.prompting && row->step.n_formed > 0;
         }
-        kv->layers[layer].built = status == DCI_OK;
-        return status;
+        kv->layers[layer].built = true;
+        return DCI_OK;
 }

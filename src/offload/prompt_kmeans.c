@@ -68,21 +68,16 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch
         unsigned char *memory = NULL;
         if (n_bytes <= c->work_bytes)
                 return DCI_OK;
-        dci_status status = dci_gpu_kv_check_device_bytes(kv, n_bytes);
-        for (size_t i = 0; i < 2 && status == DCI_OK; i++)
+        DCI_TRY(dci_gpu_kv_check_device_bytes(kv, n_bytes));
+        for (size_t i = 0; i < 2; i++)
                 if (c->done[i] == NULL)
-                        status = kv->ops->event_create(kv->gpu, false, &c->done[i]);
-        if (status == DCI_OK)
-                status = dci_gpu_kv_alloc_device(kv, n_bytes, &memory);
-        if (status == DCI_OK && c->work != NULL) {
-                status = dci_gpu_kv_drain(kv);
-                dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
-        }
-        if (memory != NULL) {
-                c->work = memory;
-                c->work_bytes = n_bytes;
-                c->result_bytes = results;
-        }
+                        DCI_TRY(kv->ops->event_create(kv->gpu, false, &c->done[i]));
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, n_bytes, &memory));
+        const dci_status status = c->work != NULL ? dci_gpu_kv_drain(kv) : DCI_OK;
+        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
+        c->work = memory;
+        c->work_bytes = n_bytes;
+        c->result_bytes = results;
         return status;
 }
 
@@ -91,7 +86,7 @@ static size_t object_bytes(const dci_gpu_kv *kv)
         return sizeof(dci_gpu_kv_prompt_kmeans_result) + kv->n_sparse * sizeof(uint32_t);
 }
 
-static void give(dci_gpu_kv *kv, dci_gpu_kv_prompt_kmeans_result *c)
+static void free_result(dci_gpu_kv *kv, dci_gpu_kv_prompt_kmeans_result *c)
 {
         dci_gpu_kv_unpin(kv, c->memory, c->n_bytes);
         dci_free(kv->gpu->context, c, object_bytes(kv), 1);
@@ -118,7 +113,7 @@ static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size
                         c = old;
                 } else {
                         *at = old->next;
-                        give(kv, old);
+                        free_result(kv, old);
                 }
         }
         if (c == NULL) {
@@ -151,7 +146,7 @@ void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv)
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         while (c->results != NULL) {
                 dci_gpu_kv_prompt_kmeans_result *next = c->results->next;
-                give(kv, c->results);
+                free_result(kv, c->results);
                 c->results = next;
         }
         for (size_t i = 0; i < 2; i++)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""The order of files inside src/kv, src/offload and src/index: a file includes headers of, and calls functions of, its own part and of
-parts that stand on later lines of order.txt. With --objects also by the symbols of what was built; --rings lists calls that run in a ring.
+"""The order of files inside src/kv, src/offload and src/index: a file includes headers of, and calls functions of, its own
+part and of parts that stand on later lines of order.txt. With --objects also by the symbols of what was built; --rings lists
+calls that run in a ring.
 
     tests/deps/check.py [--objects build/release] [--rings]
 """
@@ -123,7 +124,8 @@ def main() -> int:
         sources = {part_of(path, folder.name) for path in (ROOT / "src" / folder.name).rglob("*.[ch]")}
         for part in sorted(sources ^ folder.levels.keys()):
             wrong += 1
-            print(f"{ORDER.name}: {folder.name}/{part} " + ("has no line" if part in sources else "is no file"), file=sys.stderr)
+            reason = "has no line" if part in sources else "is no file"
+            print(f"{ORDER.name}: {folder.name}/{part} {reason}", file=sys.stderr)
         called = calls(folder, *built) if built else []
         for user, used, where in includes(folder) + called:
             n += 1

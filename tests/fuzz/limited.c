@@ -33,13 +33,6 @@ static void limited_free(void *ctx, void *pointer, size_t size)
         free(pointer);
 }
 
-static void one_after_the_other(void *ctx, size_t n, void (*fn)(void *arg, size_t i), void *arg)
-{
-        (void)ctx;
-        for (size_t i = 0; i < n; i++)
-                fn(arg, i);
-}
-
 dci_context *fuzz_limited_context(void)
 {
         dci_context_config config;
@@ -47,7 +40,7 @@ dci_context *fuzz_limited_context(void)
         ck_ok(dci_context_config_init(&config, sizeof config));
         config.allocator = (dci_allocator){NULL, limited_alloc, limited_free};
         config.executor_kind = DCI_EXECUTOR_CALLER;
-        config.executor.parallel_for = one_after_the_other;
+        config.executor.parallel_for = test_serial;
         config.n_threads = 1;
         ck_ok(dci_context_create(&config, &context));
         return context;

@@ -290,11 +290,8 @@ END_TEST
 static int run(void (*add_tests)(TCase *tcase))
 {
         Suite *suite = suite_create(DCI_FUZZ_NAME);
-        TCase *tcase = tcase_create("inputs");
-        tcase_set_timeout(tcase, 300);
-        tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
+        TCase *tcase = test_case_with(suite, "inputs", 300, scratch_open, scratch_close);
         add_tests(tcase);
-        suite_add_tcase(suite, tcase);
         return test_main(suite);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * CUDA devices, by the runtime's C interface. The runtime is linked statically and looks for the driver when it is
- * first called: a machine without one gets a status, not a loader's error.
+ * CUDA devices, by the runtime's C interface. The runtime is linked statically and loads the driver when it is first
+ * called: a machine without one gets a status, not a loader's error.
  *
  * The current device is the calling thread's, and the caller's: each call makes its own current and puts the old one
  * back.
@@ -311,8 +311,8 @@ static void cuda_stream_destroy(dci_gpu *gpu, void *stream)
 }
 
 /*
- * Nothing here asks whether the stream's work is done: that would end a capture. An error that a kernel left behind
- * shows in any call.
+ * Nothing here asks whether the stream's work is done: that would end a capture. An earlier kernel's error shows
+ * in any call.
  */
 static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 {

@@ -8,12 +8,12 @@
  *  - each of them calls ptx_after_earlier() before it writes anything, or reads what the kernel before it writes: then
  *    that has ended, and what it wrote is to be seen. All threads do, in all blocks, so that a kernel which has ended
  *    means that all before it have;
- *  - behind that it calls ptx_let_later_begin().
+ *  - after that it calls ptx_let_later_begin().
  *
  * So a kernel begins when the kernel before the one before it has ended, and may read what the one before it does not
  * write even before its turn. It reads that from the second-level cache (__ldcg, ptx_load*_early, ptx_load*_once): the
- * first-level one may have it as it was some kernels ago. Whatever somebody else queues on the stream, before and
- * behind, is ordered as ever.
+ * first-level one may have it as it was some kernels ago. Other work on the stream, before and after, is ordered
+ * as usual.
  */
 #ifndef DCI_GPU_CUDA_LAUNCH_CUH
 #define DCI_GPU_CUDA_LAUNCH_CUH

@@ -22,7 +22,7 @@ constexpr int n_bins =
 constexpr int taken = 0xffff; /* in place of a bin: the frame has a hit */
 
 /*
- * Shared memory behind the fixed part: list, frame of each entry, first entries of misses, frames that leave, bins of
+ * Shared memory after the fixed part: list, frame of each entry, first entries of misses, frames that leave, bins of
  * frames.
  */
 struct Shared {

@@ -27,7 +27,7 @@ static dci_status check_counts(const dci_kv *kv, const dci_kv_sequence *sequence
         if (layer->n_grouped > (layer->n > sink ? layer->n - sink : 0) || layer->n_prompt > layer->n ||
             (layer->n_grouped > 0 && (prompt == DCI_KV_PROMPT_OPEN || !dci_kv_groups(kv, layer->number))))
                 return dci_fail(DCI_ERR_FORMAT,
-                                AT "%zu tokens in groups, of %zu behind a sink of %zu and a prompt of %zu", OF(layer),
+                                AT "%zu tokens in groups, of %zu after a sink of %zu and a prompt of %zu", OF(layer),
                                 layer->n_grouped, layer->n, sink, layer->n_prompt);
         if (kv->config.frozen_prompt == 0 && layer->n_grouped % dci_kv_unit(kv) != 0)
                 return dci_fail(DCI_ERR_FORMAT, AT "%zu tokens in groups of whole %zu", OF(layer), layer->n_grouped,

@@ -242,7 +242,7 @@ dci_status dci_kv_load_clusters(dci_kv *kv, dci_kv_layer *layer, dci_kv_words *w
         for (size_t b = 0; b < n_batches; b++, at += n) {
                 DCI_TRY(take_word(words, &n));
                 if (n == 0 || n > layer->n_grouped - at)
-                        return dci_fail(DCI_ERR_FORMAT, "layer %zu: groups of %zu more tokens behind %zu of %zu",
+                        return dci_fail(DCI_ERR_FORMAT, "layer %zu: groups of %zu more tokens after %zu of %zu",
                                         layer->number, n, at, layer->n_grouped);
                 DCI_TRY(load_static(kv, words, b == 0 ? n : 0, &n_static));
                 DCI_TRY(load_batch(kv, layer, words, at, n, n_static));

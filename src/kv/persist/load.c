@@ -228,7 +228,7 @@ static dci_status load_fixed(loading *l, dci_kv_head *head, size_t n)
                 if (head->fixed[i] < 0 || at >= l->n || !dci_kv_mark(&l->marks, at))
                         return dci_fail(
                                 DCI_ERR_FORMAT,
-                                "the file's section 'fixed' names token %d behind the sink, which is not, or twice",
+                                "the file's section 'fixed' names token %d after the sink, which is not, or twice",
                                 (int)head->fixed[i]);
         }
         return status;
@@ -262,7 +262,7 @@ static dci_status check_watched(const dci_kv_layer *layer, size_t head, const un
                 return DCI_OK;
         return dci_fail(DCI_ERR_FORMAT,
                         "layer %zu, kv head %zu: what the file says of its codes' rounding cannot be: %g, %g and %g, "
-                        "made anew %u times",
+                        "encoded again %u times",
                         layer->number, head, dci_load_f64(at + 16), dci_load_f64(at + 24), dci_load_f64(at + 32),
                         (unsigned)dci_load_le32(at + 48));
 }

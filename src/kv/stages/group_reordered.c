@@ -3,7 +3,7 @@
 /*
  * First stage: pages of a stored order that is not that of positions (PRKV, algorithm 1). The tokens that the last queries look at most
  * come first, best first, and are static; the others follow in the order they had; pages are cut from that order. Tokens that come
- * later form pages in their own order behind, until the next order takes them in (stages/reorder.c). Rows stay where they are: an order
+ * later form pages after them, in their own order, until the next order takes them in (stages/reorder.c). Rows stay where they are: an order
  * is a list of candidates.
  */
 #include "core/internal.h"

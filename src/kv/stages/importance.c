@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * How much the last queries look at each candidate (PRKV, algorithm 1, lines 6 to 8). At levels that have looks (simd/looks.h) by bytes:
- * importance ranks tokens, and an error of some hundredths of a logit in one query of many moves those only that are as good as equal.
- * Else, and for numbers whose products might leave the range, by floats.
+ * Importance: how much attention the last queries give to each candidate (PRKV, algorithm 1, lines 6 to 8). Where the instruction set
+ * has the approximate softmax (simd/softmax/softmax.h), products are of bytes: importance only ranks tokens, and an error of some
+ * hundredths of a logit in one query of many reorders nothing but near ties. Otherwise, and where products might overflow, they are of
+ * floats.
  *
- * Bytes say most when no row has a few coordinates that are much larger than the others. So the middle of the keys is taken from
- * each, which no softmax notices, and a coordinate is divided by sqrt(key / query) in keys and multiplied by it in queries, both as
- * root mean squares: then it is as large in the one as in the other.
+ * Bytes lose least when no coordinate of a row is much larger than the others. So the mean key is subtracted, which does not change a
+ * softmax, and each coordinate is divided by sqrt(key / query) in keys and multiplied by it in queries (root mean squares of both),
+ * which makes it equally large in both.
  */
 #include "core/internal.h"
 
@@ -227,48 +228,48 @@ static float pack_queries(const weighing *w, size_t n_queries, size_t dim)
         return greatest;
 }
 
-static void clear(const dci_softmax *looks)
+static void clear(const dci_softmax *softmax)
 {
-        for (size_t i = 0; i < looks->n_queries * DCI_SOFTMAX_LANES; i++) {
-                looks->sum[i] = 0.0f;
-                looks->most[i] = -INFINITY;
+        for (size_t i = 0; i < softmax->n_queries * DCI_SOFTMAX_LANES; i++) {
+                softmax->sum[i] = 0.0f;
+                softmax->most[i] = -INFINITY;
         }
 }
 
 /* The distance of a query's greatest score from its shift, whose terms it belongs to. */
-static float max_of(const dci_softmax *looks, size_t q)
+static float max_of(const dci_softmax *softmax, size_t q)
 {
         float most = -INFINITY;
         for (size_t l = 0; l < DCI_SOFTMAX_LANES; l++)
-                most = fmaxf(most, looks->most[q * DCI_SOFTMAX_LANES + l]);
+                most = fmaxf(most, softmax->most[q * DCI_SOFTMAX_LANES + l]);
         return most;
 }
 
 /* Terms of some queries, first with the greatest score that a few tiles have for theirs; if that is too far from what it is for all of
  * them, which is known then, again. */
-static void make_terms(const weighing *w, const dci_softmax *looks, size_t n, float *shift)
+static void make_terms(const weighing *w, const dci_softmax *softmax, size_t n, float *shift)
 {
         const dci_softmax_kernels *kernels = w->kernels;
-        const size_t n_probes = smaller(w->n_tiles, PROBES), ld = looks->n_queries * DCI_SOFTMAX_ROWS;
-        memset(shift, 0, looks->n_queries * sizeof *shift);
-        clear(looks);
+        const size_t n_probes = smaller(w->n_tiles, PROBES), ld = softmax->n_queries * DCI_SOFTMAX_ROWS;
+        memset(shift, 0, softmax->n_queries * sizeof *shift);
+        clear(softmax);
         for (size_t i = 0; i < n_probes; i++) {
                 const size_t at = i * w->n_tiles / n_probes * DCI_SOFTMAX_ROWS;
-                kernels->terms(looks, w->tiles + at * w->units * 4, w->steps + at, smaller(n - at, DCI_SOFTMAX_ROWS),
+                kernels->terms(softmax, w->tiles + at * w->units * 4, w->steps + at, smaller(n - at, DCI_SOFTMAX_ROWS),
                                w->terms);
         }
         for (bool again = true; again;) {
                 again = false;
-                for (size_t q = 0; q < looks->n_queries; q++)
-                        shift[q] += max_of(looks, q);
-                clear(looks);
+                for (size_t q = 0; q < softmax->n_queries; q++)
+                        shift[q] += max_of(softmax, q);
+                clear(softmax);
                 for (size_t t = 0; t < w->n_tiles; t++) {
                         const size_t at = t * DCI_SOFTMAX_ROWS;
-                        kernels->terms(looks, w->tiles + at * w->units * 4, w->steps + at,
+                        kernels->terms(softmax, w->tiles + at * w->units * 4, w->steps + at,
                                        smaller(n - at, DCI_SOFTMAX_ROWS), w->terms + t * ld);
                 }
-                for (size_t q = 0; q < looks->n_queries; q++)
-                        again = again || fabsf(max_of(looks, q)) > DCI_SOFTMAX_RANGE;
+                for (size_t q = 0; q < softmax->n_queries; q++)
+                        again = again || fabsf(max_of(softmax, q)) > DCI_SOFTMAX_RANGE;
         }
 }
 
@@ -287,15 +288,15 @@ static bool by_bytes(const dci_kv *kv, const weighing *w, size_t n_queries, cons
         const size_t all = rounded(n_queries, DCI_SOFTMAX_QUERIES);
         for (size_t q = 0, here; q < all; q += here) {
                 here = smaller(all - q, BYTE_QUERIES);
-                const dci_softmax looks = {.bytes = w->bytes + q * w->units * 4,
-                                           .start = w->start + q,
-                                           .scale = w->scale + q,
-                                           .shift = w->shift + q,
-                                           .sum = w->sum,
-                                           .most = w->most,
-                                           .n_queries = here,
-                                           .units = w->units};
-                make_terms(w, &looks, n, w->shift + q);
+                const dci_softmax softmax = {.bytes = w->bytes + q * w->units * 4,
+                                             .start = w->start + q,
+                                             .scale = w->scale + q,
+                                             .shift = w->shift + q,
+                                             .sum = w->sum,
+                                             .most = w->most,
+                                             .n_queries = here,
+                                             .units = w->units};
+                make_terms(w, &softmax, n, w->shift + q);
                 for (size_t i = 0; i < here; i++) {
                         float sum = 0.0f;
                         for (size_t l = 0; l < DCI_SOFTMAX_LANES; l++)

@@ -64,7 +64,7 @@ static __device__ __forceinline__ int x_at(int i, int row)
         return i * x_ld + (row ^ ((i >> 3 & 15) << 2));
 }
 
-/* Keys of a tile less their centre; behind the last one that stands in. Needs all threads. */
+/* Keys of a tile less their centre; past the end the last one is repeated. Needs all threads. */
 template <int DIM>
 static __device__ __forceinline__ void bring_rows(const dci_gpu_encode_learned_args &args, int head, int first,
                                                   const float *centre, float *x)

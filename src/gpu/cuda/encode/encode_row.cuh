@@ -71,7 +71,7 @@ static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t hi
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;
         const uint32_t other = __shfl_xor_sync(all_lanes, upper ? low : high, 2);
-        const uint32_t first = upper ? other : low, third = upper ? high : other; /* of thread i & 1, and two behind */
+        const uint32_t first = upper ? other : low, third = upper ? high : other; /* of thread i & 1, and two after it */
         const uint32_t mine = __byte_perm(first, third, second ? 0x7632 : 0x5410);
         const uint32_t theirs = __shfl_xor_sync(all_lanes, __byte_perm(first, third, second ? 0x5410 : 0x7632), 1);
         *even = second ? theirs : mine;
@@ -187,8 +187,8 @@ template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N
                         y[k] = __double2float_rn((double)y[k] * factor);
                 *back = __double2float_rn(power_of_two(exponent));
         }
-        const float anew = square_of(y);
-        return moved ? anew : square;
+        const float recomputed = square_of(y);
+        return moved ? recomputed : square;
 }
 
 /* A coordinate as a whole number. */

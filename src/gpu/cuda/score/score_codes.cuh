@@ -180,8 +180,8 @@ template <int D, int BITS, int Q> struct Operands {
 };
 
 /*
- * scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: put behind 1.5 x 2^23 it becomes a
- * float exactly, without the conversion's unit, of which there are few.
+ * scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: added to the bits of 1.5 x 2^23 it
+ * becomes a float exactly, without the conversion's unit, of which there are few.
  */
 static __device__ __forceinline__ float score_of(int sum, int offset, float half, float fixed, float scale)
 {

@@ -36,7 +36,7 @@ struct Plan {
 };
 
 /*
- * Relevances that are kept; in their place, in the last block, or behind them, in a block that is alone, keys, bits and
+ * Relevances that are kept; in their place, in the last block, or after them, in a block that is alone, keys, bits and
  * selected candidates.
  */
 static __host__ __device__ inline size_t room_bytes(const Plan &plan, int stride)

@@ -440,7 +440,7 @@ static __device__ __forceinline__ void sort_keys(uint64_t *keys, int n)
         __syncthreads();
 }
 
-/* Counts in bins become where each bin begins, behind `first`. Returns their sum. */
+/* Turns counts in bins into the begin of each bin, from `first` on. Returns their sum. */
 static __device__ __forceinline__ uint32_t begin_bins(Shared &s, uint32_t first)
 {
         uint2 *own = reinterpret_cast<uint2 *>(s.bins) + threadIdx.x;
