@@ -125,7 +125,6 @@ set(dci_sources
     src/kv/clustering.c
     src/kv/clusters.c
     src/kv/config.c
-    src/kv/external_codes.c
     src/kv/geometry.c
     src/kv/info.c
     src/kv/lookup.c

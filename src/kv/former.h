@@ -12,8 +12,8 @@
  *       | '---------------------------> DONE, due ------------------> DONE, built -. maintain, reserve: n_grouped grows
  *       |                               prompt_due;   maintain,         |     ^    | refit: another transform
  *       |                               or chunks,    build_next,       |     |    | build_missing: n_missing falls
- *       |                               none built    set_codes,        |     |    | truncate, fork: both are cut
- *       |                                   ^    set_prompt_clusters    |     '----'
+ *       |                               none built    or the device     |     |    | truncate, fork: both are cut
+ *       |                                   ^                           |     '----'
  *       |                                   '---------------------------'
  *       |                                    truncate, fork: no chunk is left
  *       '--- abort, if the prompt ended in the open step

@@ -22,17 +22,4 @@ bool dci_kv_may_build_next(const dci_kv *kv, const dci_kv_sequence *sequence);
 /* Builds those clusters; prompt_only: if a prompt that has ended is among them, as far as dci_kv_maintain would. */
 dci_status dci_kv_build_next(dci_kv *kv, int64_t sequence, bool prompt_only);
 
-/* Clusters of a prompt in one layer that another owner has made, all heads: members as numbers of candidates, cluster
- * by cluster, ascending within one; where those of each begin; and the clusters' summaries. Clusters without members
- * are left out. */
-typedef struct dci_kv_made_clusters {
-        size_t layer, n_groups;
-        const int32_t *members, *starts; /* [head][n], [head][n_groups + 1] */
-        const unsigned char *rows;       /* [head][n_groups] */
-} dci_kv_made_clusters;
-/* Takes these in place of dci_kv_build_next: all layers or, without memory, none. Skips layers whose prompt's
- * clusters are there, or whose prompt has other than n candidates, and adds the number of the others to *io_given. */
-dci_status dci_kv_set_prompt_clusters(dci_kv *kv, int64_t sequence, size_t n, size_t n_given,
-                                      const dci_kv_made_clusters *given, uint64_t *io_given);
-
 #endif

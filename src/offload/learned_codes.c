@@ -3,9 +3,12 @@
 /* Learned codes of prompts. */
 #include "core/internal.h"
 
+#include <string.h>
+
 #include "gpu/args/transforms_fill.h"
 #include "kv/stages/stages.h"
 #include "kv/stages/summary_codes.h"
+#include "kv/worker.h"
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
 #include "offload/pool.h"
@@ -73,6 +76,77 @@ void dci_gpu_kv_learned_former(dci_kv_former *former)
         former->built = fitted;
 }
 
+/* --- the host's part ---------------------------------------------------------------------------------------------- */
+
+typedef struct coding {
+        dci_kv *kv;
+        dci_kv_layer *layer;
+        size_t first;
+        const float *residuals;
+        size_t ld;
+} coding;
+
+static void rest_task(void *arg, size_t task, size_t worker)
+{
+        const coding *c = arg;
+        if (c->layer->heads[task].keys->coder.kind == DCI_CODER_LEARNED) /* others are formed */
+                dci_kv_build_rest(c->kv, c->layer, task, c->first, c->layer->n_grouped,
+                                  c->residuals == NULL ? NULL : c->residuals + task * c->ld,
+                                  dci_kv_build_area(c->kv, worker + 1));
+}
+
+/* The device has codes of the first n_missing candidates of a layer whose prompt is due; residuals, ld apart by head,
+ * are those that dci_kv_watch_codes takes. Builds the rest here; all of it if residuals is NULL. */
+static dci_status set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residuals, size_t ld)
+{
+        coding c = {kv, layer, residuals == NULL ? 0 : layer->n_missing, residuals, ld};
+        DCI_TRY(dci_kv_lock(kv));
+        const size_t n_heads = kv->config.n_kv_heads, tokens = layer->n_grouped - c.first;
+        dci_status status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads,
+                                          tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
+        if (status == DCI_OK) {
+                layer->prompt_due = false;
+                layer->n_missing = c.first;
+        }
+        dci_kv_unlock(kv);
+        return status;
+}
+
+static void missing_task(void *arg, size_t task, size_t worker)
+{
+        const coding *c = arg;
+        dci_kv *kv = c->kv;
+        const size_t head = task % kv->config.n_kv_heads,
+                     chunk = c->first / DCI_KV_CHUNK + task / kv->config.n_kv_heads;
+        unsigned char *memory = dci_kv_chunk_head(kv, c->layer, chunk, head);
+        dci_kv_head copy = c->layer->heads[head];
+        memset(memory, 0, kv->summary_bytes);
+        dci_kv_rebuild_chunk(kv, c->layer, head, &copy, chunk, c->layer->n_missing, memory,
+                             dci_kv_build_area(kv, worker + 1));
+}
+
+dci_status dci_gpu_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
+{
+        coding c = {.kv = kv, .layer = layer, .first = first};
+        if (layer->n_missing <= first)
+                return DCI_OK;
+        const size_t n = layer->n_missing - first, n_heads = kv->config.n_kv_heads,
+                     n_chunks = (n + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK;
+        DCI_TRY(dci_kv_lock(kv));
+        dci_status status = dci_kv_build_ready(kv);
+        if (status == DCI_OK) /* forks may have more in a chunk than this one */
+                status = dci_kv_make_chunks_exclusive(kv, layer, first, layer->n_grouped);
+        if (status == DCI_OK)
+                status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_chunks * n_heads,
+                                       n * n_heads * 16 * (kv->dim_k + kv->dim_v), missing_task, &c);
+        if (status == DCI_OK)
+                layer->n_missing = first;
+        dci_kv_unlock(kv);
+        return status;
+}
+
+/* --- the device's part -------------------------------------------------------------------------------------------- */
+
 /* Bytes of the residuals of a layer with n candidates. The heads' records follow them, in `upload` as in `work`. */
 static size_t residual_bytes(const dci_gpu_kv *kv, size_t n)
 {
@@ -136,16 +210,16 @@ static dci_status encode_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
         for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
                 fitted = fitted && from->heads[h].keys->coder.kind == DCI_CODER_LEARNED;
         if (!fitted)
-                return dci_kv_set_codes(kv->host, from, NULL, 0);
+                return set_codes(kv->host, from, NULL, 0);
         DCI_GPU_KV_TRY(kv, encode_chunks(kv, row, layer, from));
-        return dci_kv_set_codes(kv->host, from, (const float *)(const void *)kv->planner.upload,
-                                (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing));
+        return set_codes(kv->host, from, (const float *)(const void *)kv->planner.upload,
+                         (size_t)DCI_GPU_N_WATCHED((int32_t)from->n_missing));
 }
 
 /* Uploads what the prompt gave in this layer: n candidates. */
 static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, dci_kv_layer *from, size_t n)
 {
-        DCI_TRY(from->prompt_due ? encode_layer(kv, row, layer, from) : dci_kv_build_missing(kv->host, from, 0));
+        DCI_TRY(from->prompt_due ? encode_layer(kv, row, layer, from) : dci_gpu_kv_build_missing(kv->host, from, 0));
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_layer(kv, row, layer, from, from->n_missing / DCI_KV_CHUNK,
                                                    dci_gpu_kv_count_chunks(n)));
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_centres(kv, row, layer, from));
@@ -163,15 +237,6 @@ static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
         return most;
 }
 
-/* Encodes on the host, for sequences of which some layer has no candidates yet: the device could not use the others. */
-static dci_status encode_on_host(dci_gpu_kv *kv, dci_kv_sequence *sequence)
-{
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (sequence->layers[l].prompt_due)
-                        DCI_TRY(dci_kv_set_codes(kv->host, &sequence->layers[l], NULL, 0));
-        return DCI_OK;
-}
-
 dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
@@ -179,21 +244,22 @@ dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (!dci_gpu_kv_encodes(kv))
                 return DCI_OK;
         const bool uploads = n > 0 && dci_kv_some_prompt_due(kv->host, sequence);
-        if (n == 0)
-                DCI_TRY(encode_on_host(kv, sequence));
         if (uploads)
                 DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, kv->summaries, kv->side, dci_gpu_kv_row_number(kv, row), 0,
                                                         dci_gpu_kv_count_chunks(n > coded ? n : coded)));
-        for (size_t l = 0; l < kv->shape.n_layers && uploads; l++)
-                if (dci_kv_groups(kv->host, l))
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (uploads && dci_kv_groups(kv->host, l))
                         DCI_TRY(upload_layer(kv, row, l, &sequence->layers[l], n));
+                else if (sequence->layers[l].prompt_due) /* some layer has no candidates, so no other is of use there */
+                        DCI_TRY(set_codes(kv->host, &sequence->layers[l], NULL, 0));
         if (uploads) {
                 row->n_formed = n;
                 row->where = DCI_GPU_KV_ON_DEVICE;
         }
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 if (dci_kv_groups(kv->host, l))
-                        DCI_TRY(dci_kv_build_missing(kv->host, &sequence->layers[l], n / DCI_KV_CHUNK * DCI_KV_CHUNK));
+                        DCI_TRY(dci_gpu_kv_build_missing(kv->host, &sequence->layers[l],
+                                                         n / DCI_KV_CHUNK * DCI_KV_CHUNK));
         return DCI_OK;
 }
 

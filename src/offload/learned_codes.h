@@ -4,7 +4,7 @@
  * Learned codes that the device selects by. The host fits transforms, since a fit needs eigenvectors; the device
  * encodes a prompt with them, from the rows that the host has by then, and reports what rounding took away
  * (gpu/args/learned.h). Codes of the last chunk, of later tokens, and all of them where there is a tail, are encoded by
- * the host, and the device has a copy; the host encodes the rest when it is asked for (kv/external_codes.c). A prompt's
+ * the host, and the device has a copy; the host encodes the rest when it is asked for (dci_gpu_kv_build_missing). A prompt's
  * queries come to the host as for plans that the host makes.
  *
  * A sequence's codes come to the device when the next step is reserved; or, of a prompt that ends in a step which
@@ -32,6 +32,8 @@ DCI_INLINE bool dci_gpu_kv_encodes(const dci_gpu_kv *kv)
 
 /* Makes the host fit transforms alone, so that the device encodes. */
 void dci_gpu_kv_learned_former(dci_kv_former *former);
+/* Encodes on the host what only the device has, from candidate `first` on, where a chunk begins: the same bits. */
+dci_status dci_gpu_kv_build_missing(dci_kv *host, dci_kv_layer *layer, size_t first);
 /* The least size of `upload` for encoding a prompt; 0: the host encodes. */
 size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
 /* Encodes an ended prompt, if the device does and has not yet; the host encodes what it lacks of the chunk that is

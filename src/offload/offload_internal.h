@@ -24,7 +24,6 @@
 #include "gpu/gpu_internal.h"
 #include "kv/chunk.h"
 #include "kv/clustering.h"
-#include "kv/external_codes.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/maintain.h"

@@ -6,7 +6,9 @@
 #include <string.h>
 
 #include "cluster/kmeans_internal.h"
-#include "kv/stages/stages.h"
+#include "kv/clusters.h"
+#include "kv/memory.h"
+#include "kv/worker.h"
 #include "offload/offload_internal.h"
 #include "offload/prompt_kmeans.h"
 
@@ -247,29 +249,112 @@ static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const l
         return good;
 }
 
+/* The layers of a prompt whose clusters the host takes, and their results. */
+typedef struct taking {
+        const dci_gpu_kv *kv;
+        const layout *p;
+        size_t n, k, n_layers; /* candidates, clusters */
+        struct taken {
+                dci_kv_layer *layer;
+                const unsigned char *results;
+        } * layers;
+        dci_kv_clusters **batches; /* by layer; NULL: the host has its clusters */
+} taking;
+
+/* Clusters without members are left out. */
+static void take_task(void *arg, size_t task, size_t worker)
+{
+        const taking *t = arg;
+        const dci_kv *host = t->kv->host;
+        const size_t heads = t->kv->shape.n_kv_heads, head = task % heads, row_bytes = t->kv->row_bytes;
+        const unsigned char *results = t->layers[task / heads].results;
+        dci_kv_clusters *batch = t->batches[task / heads];
+        (void)worker;
+        if (batch == NULL)
+                return;
+        const int32_t *starts = (const int32_t *)(const void *)(results + t->p->starts) + head * (t->k + 1);
+        const unsigned char *means = results + t->p->means + head * t->k * row_bytes;
+        int32_t *offsets = dci_kv_cluster_offsets(host, batch, head);
+        unsigned char *rows = dci_kv_cluster_rows(host, batch, head);
+        size_t n = 0;
+        offsets[0] = 0;
+        for (size_t i = 0; i < t->k; i++) {
+                if (starts[i + 1] == starts[i])
+                        continue;
+                memcpy(rows + n * row_bytes, means + i * row_bytes, row_bytes);
+                offsets[++n] = starts[i + 1];
+        }
+        memcpy(dci_kv_cluster_ids(host, batch, head), results + t->p->order + head * t->n * sizeof(int32_t),
+               t->n * sizeof(int32_t));
+        batch->heads[head].n_groups = n;
+}
+
+/* Allocates batches, but not for layers that have clusters already, or whose prompt has other than n candidates. */
+static dci_status alloc_batches(const taking *t)
+{
+        dci_kv *host = t->kv->host;
+        memset(t->batches, 0, t->n_layers * sizeof *t->batches);
+        for (size_t i = 0; i < t->n_layers; i++) {
+                dci_kv_layer *layer = t->layers[i].layer;
+                if (!layer->prompt_due || layer->n_batches > 0 ||
+                    dci_kv_prompt_candidates(host, layer->n_prompt) != t->n)
+                        continue;
+                DCI_TRY(dci_kv_clusters_ready(host, layer, 1));
+                DCI_TRY(dci_kv_clusters_alloc(host, 0, t->n, t->k, &t->batches[i]));
+        }
+        return DCI_OK;
+}
+
+/* All layers or, without memory, none. */
+static dci_status take(taking *t, uint64_t *io_taken)
+{
+        dci_kv *host = t->kv->host;
+        const size_t n_tasks = t->n_layers * t->kv->shape.n_kv_heads;
+        dci_status status = alloc_batches(t);
+        if (status == DCI_OK)
+                status = dci_kv_spread(host, SIZE_MAX, n_tasks, n_tasks * t->n, take_task, t);
+        for (size_t i = 0; i < t->n_layers; i++) {
+                dci_kv_layer *layer = t->layers[i].layer;
+                if (t->batches[i] == NULL)
+                        continue;
+                if (status != DCI_OK) {
+                        dci_kv_clusters_release(host, t->batches[i]);
+                        continue;
+                }
+                dci_kv_clusters_publish(host, layer, t->batches[i]);
+                layer->n_grouped = t->n;
+                layer->prompt_due = false;
+                ++*io_taken;
+        }
+        return status;
+}
+
 dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
         if (c == NULL)
                 return DCI_OK;
-        dci_kv_made_clusters *given = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *given);
-        if (given == NULL)
-                return DCI_ERR_MEMORY;
         const layout p = result_layout(kv, c->n, c->k);
-        size_t n = 0;
+        taking t = {.kv = kv, .p = &p, .n = c->n, .k = c->k};
+        t.layers = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *t.layers);
+        if (t.layers == NULL)
+                return DCI_ERR_MEMORY;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 const size_t sparse = kv->layers[l].index;
                 const unsigned char *at = c->memory + sparse * p.n_bytes;
                 if (!kv->layers[l].dense && c->there[sparse] != 0 && all_good(kv, at, &p))
-                        given[n++] = (dci_kv_made_clusters){.layer = l,
-                                                            .n_groups = c->k,
-                                                            .members = (const int32_t *)(const void *)(at + p.order),
-                                                            .starts = (const int32_t *)(const void *)(at + p.starts),
-                                                            .rows = at + p.means};
+                        t.layers[t.n_layers++] = (struct taken){&dci_gpu_kv_host_sequence(kv, row)->layers[l], at};
         }
-        const dci_status status =
-                dci_kv_set_prompt_clusters(kv->host, row->id, c->n, n, given, &kv->prompt_kmeans->n_layers);
-        dci_free(kv->gpu->context, given, kv->n_sparse, sizeof *given);
+        const size_t n_bytes = t.n_layers * sizeof *t.batches;
+        dci_status status = dci_kv_lock(kv->host);
+        if (status == DCI_OK) {
+                status = dci_kv_alloc(kv->host, n_bytes, (void **)&t.batches);
+                if (status == DCI_OK)
+                        status = take(&t, &kv->prompt_kmeans->n_layers);
+                dci_kv_free(kv->host, t.batches, n_bytes);
+                dci_kv_unlock(kv->host);
+        }
+        dci_free(kv->gpu->context, t.layers, kv->n_sparse, sizeof *t.layers);
         if (status == DCI_OK)
                 release(c);
         return status;

@@ -62,7 +62,7 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *s
                 if (!dci_kv_groups(kv->host, l) || n == 0)
                         continue;
                 dci_kv_layer *from = &sequence->layers[l];
-                DCI_TRY(dci_kv_build_missing(kv->host, from, first * DCI_KV_CHUNK));
+                DCI_TRY(dci_gpu_kv_build_missing(kv->host, from, first * DCI_KV_CHUNK));
                 DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_layer(kv, row, l, from, first, dci_gpu_kv_count_chunks(n)));
                 if (dci_gpu_kv_coded(&kv->planner))
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_centres(kv, row, l, from));
