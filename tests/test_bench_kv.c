@@ -68,7 +68,7 @@ static void expect_row(const json_t *report, size_t i)
                                               "attended",   "err_first",
                                               "bytes_step", "bytes_step_cached",
                                               "err_last",   "resident_bytes_token",
-                                              "build_ms",    "group",
+                                              "build_ms",   "group",
                                               "steps"};
         static const char *const times[] = {"append_us", "plan_us", "attend_us", "maintain_us", "step_us"};
         const char *preset = bench_text(report, i, "preset");
@@ -353,7 +353,7 @@ END_TEST
 
 static void expect_reason(const json_t *report, size_t i, const char *part)
 {
-        static const char *const names[] = {"share",       "err",     "plan_us",
+        static const char *const names[] = {"share",       "err",      "plan_us",
                                             "plan_us_p99", "build_ms", "resident_bytes_token"};
         ck_assert_msg(strstr(bench_text(report, i, "reason"), part) != NULL, "row %zu: '%s' does not say '%s'", i,
                       bench_text(report, i, "reason"), part);

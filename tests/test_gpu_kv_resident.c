@@ -391,7 +391,7 @@ START_TEST(room_is_of_the_limit_and_no_more_than_is_needed)
         on_device.device_resident_bytes = 1;
         for (on_device.gather = DCI_GPU_GATHER_STAGED; on_device.gather <= DCI_GPU_GATHERS; on_device.gather++)
                 ck_refused(dci_gpu_kv_create(t.gpu, &config, &on_device, &kv), DCI_ERR_UNSUPPORTED,
-                           "resident pages need MAPPED");
+                           "needs gather MAPPED");
         ck_assert_ptr_null(kv);
         twin_end(&t);
         /* Layers that are there whole have no pages that could come. */

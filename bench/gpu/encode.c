@@ -113,8 +113,9 @@ static dci_status compare(forming *f, const unsigned char *rows, unsigned char *
         DCI_TRY(gpubench_download(f->b, made, f->chunks.device, n_bytes));
         for (size_t i = 0; i < n_bytes; i++)
                 if (model[i] != made[i])
-                        return dci_fail(BENCH_ERR_RUN, "encode: byte %zu of the chunks is %02x, the reference makes %02x",
-                                        i, (unsigned)made[i], (unsigned)model[i]);
+                        return dci_fail(BENCH_ERR_RUN,
+                                        "encode: byte %zu of the chunks is %02x, the reference makes %02x", i,
+                                        (unsigned)made[i], (unsigned)model[i]);
         return DCI_OK;
 }
 

@@ -154,7 +154,7 @@ dci_status gpubench_step(gpubench *b);           /* bench/gpu/step.c */
 dci_status gpubench_error(gpubench *b);          /* bench/gpu/error.c */
 dci_status gpubench_score(gpubench *b);          /* bench/gpu/score.c */
 dci_status gpubench_select(gpubench *b);         /* bench/gpu/select.c */
-dci_status gpubench_encode(gpubench *b);           /* bench/gpu/encode.c */
+dci_status gpubench_encode(gpubench *b);         /* bench/gpu/encode.c */
 dci_status gpubench_tail(gpubench *b);           /* bench/gpu/tail.c */
 dci_status gpubench_kmeans(gpubench *b);         /* bench/gpu/kmeans.c */
 dci_status gpubench_decode(gpubench *b);         /* bench/gpu/decode.c */

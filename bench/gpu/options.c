@@ -9,7 +9,7 @@ static const bench_choice parts[] = {
         {"gather", GPUBENCH_GATHER}, {"dense", GPUBENCH_DENSE},         {"sparse", GPUBENCH_SPARSE},
         {"append", GPUBENCH_APPEND}, {"residency", GPUBENCH_RESIDENCY}, {"step", GPUBENCH_STEP},
         {"error", GPUBENCH_ERROR},   {"score", GPUBENCH_SCORE},         {"select", GPUBENCH_SELECT},
-        {"encode", GPUBENCH_ENCODE},     {"tail", GPUBENCH_TAIL},           {"kmeans", GPUBENCH_KMEANS},
+        {"encode", GPUBENCH_ENCODE}, {"tail", GPUBENCH_TAIL},           {"kmeans", GPUBENCH_KMEANS},
         {"decode", GPUBENCH_DECODE}, {"soak", GPUBENCH_SOAK},           {NULL, 0}};
 static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"staged", DCI_GPU_GATHER_STAGED},
                                        {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},

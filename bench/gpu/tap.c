@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-const char *const gpubench_phase_names[PHASES] = {"append",    "encode",   "score", "select",
+const char *const gpubench_phase_names[PHASES] = {"append",    "encode", "score", "select",
                                                   "residency", "gather", "tail",  "attend"};
 
 typedef struct span {

@@ -119,7 +119,7 @@ static const column columns[] = {
         {"share", print_share, true},      {"recall", print_recall, true},        {"top B", print_token_recall, true},
         {"err", print_err, true},          {"with tail", print_err_tail, true},   {"tokens", print_attended, true},
         {"KiB/step", print_bytes, true},   {"moved", print_moved, true},          {"B/token", print_resident, true},
-        {"build ms", print_form, true},     {"plan us", print_plan, true},         {"p99", print_plan_p99, true},
+        {"build ms", print_form, true},    {"plan us", print_plan, true},         {"p99", print_plan_p99, true},
         {"attend us", print_attend, true}, {"maintain us", print_maintain, true},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)

@@ -135,7 +135,7 @@ dci_status dci_gpu_check_shape(int32_t group, int32_t dim)
 typedef struct division {
         size_t n_lists, at_once;
         size_t size, block; /* of a list; what a block takes for itself: both in tokens, or in bytes */
-        size_t beside; /* further blocks, of the same size, which start where one has room */
+        size_t beside;      /* further blocks, of the same size, which start where one has room */
 } division;
 
 /*

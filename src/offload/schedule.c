@@ -184,22 +184,21 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const 
                        bool drops)
 {
         const dci_gpu_reuse_args args = {.n_sequences = select->n_sequences,
-                                             .n_heads = select->n_heads,
-                                             .group = select->group,
-                                             .stride = select->stride,
-                                             .max_groups = select->max_groups,
-                                             .sizes = select->sizes,
-                                             .rows = select->rows,
-                                             .n_tokens = select->n_tokens,
-                                             .n_grouped = select->n_grouped,
-                                             .selection =
-                                                     cache != NULL ? *cache : (dci_gpu_selection_cache){.lists = NULL},
-                                             .scores = drops ? select->scores : NULL,
-                                             .positions = select->positions,
-                                             .counts = select->counts,
-                                             .sink_end = select->sink_end,
-                                             .recent_begin = select->recent_begin,
-                                             .after = select->after};
+                                         .n_heads = select->n_heads,
+                                         .group = select->group,
+                                         .stride = select->stride,
+                                         .max_groups = select->max_groups,
+                                         .sizes = select->sizes,
+                                         .rows = select->rows,
+                                         .n_tokens = select->n_tokens,
+                                         .n_grouped = select->n_grouped,
+                                         .selection = cache != NULL ? *cache : (dci_gpu_selection_cache){.lists = NULL},
+                                         .scores = drops ? select->scores : NULL,
+                                         .positions = select->positions,
+                                         .counts = select->counts,
+                                         .sink_end = select->sink_end,
+                                         .recent_begin = select->recent_begin,
+                                         .after = select->after};
         return kv->ops->reuse(kv->gpu, kv->step.stream, &args);
 }
 
