@@ -30,16 +30,15 @@ void dci_kv_reencode(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, v
 void dci_kv_rebuild_chunk(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_head *h, size_t chunk,
                           size_t n_candidates, unsigned char *memory, void *scratch);
 
-/* Of a prompt of `end` candidates whose codes another owner makes: fits the transform only, where it is learned; else
- * as dci_kv_rebuild. */
+/* Of a prompt of `end` candidates that a device encodes: fits the transform only, where it is learned; else as
+ * dci_kv_rebuild. */
 void dci_kv_build_fit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t end, void *scratch);
-/* Builds the rest, after the other owner has made codes of the first candidates, with their residuals; NULL: it has
- * made none. */
+/* Builds the rest, after a device has encoded the first candidates, with their residuals; NULL: it has encoded none. */
 void dci_kv_build_rest(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, const float *residuals,
                        void *scratch);
 
 /* Gives a layer without candidates random transforms about these centres, a row for each head, for codes that a
- * device makes. value_centres is read only if the tail has codes. */
+ * device has. value_centres is read only if the tail has codes. */
 dci_status dci_kv_set_centres(dci_kv *kv, dci_kv_layer *layer, const float *centres, const float *value_centres);
 /* Fills in a transform of values about this centre. */
 void dci_kv_begin_values(const dci_kv *kv, const float *centre, dci_kv_transform *transform);

@@ -73,7 +73,7 @@ static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
         return dci_gpu_kv_find(host->former.owner, layer->sequence->id)->n_formed;
 }
 
-/* The host's former still does learned codes, whose transforms it fits; it waits for the device with all others. */
+/* The end of a prompt still fits learned transforms on the host, and encodes there what the device does not. */
 static void init_former(dci_gpu_kv *kv)
 {
         dci_kv_former *former = &kv->host->former;

@@ -193,13 +193,14 @@ dci_status dci_kv_check_layer(const dci_kv *kv, const dci_kv_sequence *sequence,
                               dci_kv_marks *marks)
 {
         DCI_TRY(check_counts(kv, sequence, layer));
-        const bool chunks = !kv->listed && kv->former.host_plans;
-        if (chunks && layer->n_chunks * DCI_KV_CHUNK < layer->n_grouped)
+        if (!kv->former.host_plans) /* else groups are complete */
+                return check_decided(kv, layer, marks);
+        if (!kv->listed && layer->n_chunks * DCI_KV_CHUNK < layer->n_grouped)
                 return dci_fail(DCI_ERR_FORMAT, AT "%zu chunks of %zu for %zu tokens in groups", OF(layer),
                                 layer->n_chunks, DCI_KV_CHUNK, layer->n_grouped);
-        if (kv->listed && kv->former.host_plans)
+        if (kv->listed)
                 DCI_TRY(check_batches(kv, layer, marks));
-        for (size_t h = 0; h < kv->config.n_kv_heads && kv->former.host_plans; h++)
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 DCI_TRY(check_head(kv, layer, h, marks));
         return check_decided(kv, layer, marks);
 }
