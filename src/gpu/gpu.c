@@ -5,20 +5,16 @@
 
 #include <string.h>
 
-/*
- * How attention is divided. A multiprocessor runs one block at a time; a block takes so long for itself as for that
- * many tokens.
- */
+/* How attention is divided. A multiprocessor runs one block at a time; a block takes so long for itself as for that
+ * many tokens. */
 #define BLOCK_TOKENS ((size_t)512)
 #define FEWEST_TOKENS ((size_t)64) /* of a split */
 #define MAX_UNDIVIDED ((size_t)384)
 #define MAX_SPLITS ((size_t)256)
 #define MAX_WAVES ((size_t)4)
 
-/*
- * How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that
- * many bytes, and so does one for the tokens that every plan attends to, if it does not fit next to the others.
- */
+/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that
+ * many bytes, and so does one for the tokens that every plan attends to, if it does not fit next to the others. */
 #define SCORE_BLOCKS ((size_t)2)
 #define SCORE_BYTES ((size_t)24 << 10)
 #define FEWEST_SCORE_BYTES ((size_t)16 << 10) /* of a part */
@@ -138,11 +134,9 @@ typedef struct division {
         size_t beside; /* further blocks, of the same size, which start where one has room */
 } division;
 
-/*
- * The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once
+/* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once
  * would take as long as all. Parts are not rounded: then longer lists never have fewer, and who takes memory for the
- * longest has enough for all.
- */
+ * longest has enough for all. */
 static int32_t parts_of(const division *d, size_t most)
 {
         size_t best = 1, least = 0; /* least: what the best takes, times as many */

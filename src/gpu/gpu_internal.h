@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A device and what it can do. Everything above it (src/offload) works through dci_gpu_ops, of which there are two:
+/* A device and what it can do. Everything above it (src/offload) works through dci_gpu_ops, of which there are two:
  * CUDA (cuda/device.c, or cuda/stub.c in builds without) and the host device, whose memory is the host's, whose streams
- * do their work at once and whose kernels are the references: so the objects above are tested where there is no GPU.
- */
+ * do their work at once and whose kernels are the references: so the objects above are tested where there is no GPU. */
 #ifndef DCI_GPU_INTERNAL_H
 #define DCI_GPU_INTERNAL_H
 
@@ -38,22 +36,18 @@ typedef struct dci_gpu_ops {
         /* Memory of the device, aligned to 256 bytes. */
         dci_status (*alloc)(dci_gpu *gpu, size_t n_bytes, void **out);
         void (*free)(dci_gpu *gpu, void *memory, size_t n_bytes);
-        /*
-         * Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets us).
-         */
+        /* Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets
+         * us). */
         dci_status (*pin)(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address);
         void (*unpin)(dci_gpu *gpu, void *memory);
-        /*
-         * Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host
-         * (pinned) and device.
-         */
+        /* Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host
+         * (pinned) and device. */
         dci_status (*stream_create)(dci_gpu *gpu, void **out);
         void (*stream_destroy)(dci_gpu *gpu, void *stream);
         dci_status (*stream_check)(dci_gpu *gpu,
                                    void *stream); /* that it is one of this device's, and that it is not broken */
-        /*
-         * That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes on.
-         */
+        /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes
+         * on. */
         dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
         dci_status (*stream_wait)(dci_gpu *gpu, void *stream); /* the host waits */
         dci_status (*copy)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes);
@@ -98,10 +92,8 @@ struct dci_gpu {
 void dci_gpu_retain(dci_gpu *gpu);
 
 extern const dci_gpu_ops dci_gpu_ops_host; /* host/device.c */
-/*
- * On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the
- * graph that is captured runs.
- */
+/* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the
+ * graph that is captured runs. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
 const dci_gpu_ops *
@@ -109,20 +101,14 @@ dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORT
 
 /* That kernels which attend, or score, are built for it: query heads of a kv head, and elements of a row. */
 dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
-/*
- * Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors
- * (gpu.c). More tokens never have fewer.
- */
+/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors
+ * (gpu.c). More tokens never have fewer. */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
-/*
- * Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2;
- * rows: their bytes); at most DCI_GPU_MAX_PARTS. More groups never have fewer.
- */
+/* Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2;
+ * rows: their bytes); at most DCI_GPU_MAX_PARTS. More groups never have fewer. */
 int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes);
-/*
- * Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX:
- * too many.
- */
+/* Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX:
+ * too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
 
 #endif

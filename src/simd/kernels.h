@@ -151,12 +151,10 @@ typedef struct dci_kernels {
         void (*turn_doubles)(double *upper, double *lower, double c, double s, size_t n);
 } dci_kernels;
 
-/*
- * AMX: products of bf16-rounded rows and queries, for ranking only. dim_padded is a multiple of 32.
- * Packed rows: groups of 16, in each group the tiles that the unit loads, contiguous: [dim_padded / 32][16][32]; row r
- * is written from dci_amx_row on, DCI_AMX_STEP from each 32 coordinates to the next. Packed queries: groups of 16, in each group
- * pairs of coordinates interleaved as the unit wants them: [dim_padded / 2][16][2].
- */
+/* AMX: products of bf16-rounded rows and queries, for ranking only. dim_padded is a multiple of 32. Packed rows: groups
+ * of 16, in each group the tiles that the unit loads, contiguous: [dim_padded / 32][16][32]; row r is written from
+ * dci_amx_row on, DCI_AMX_STEP from each 32 coordinates to the next. Packed queries: groups of 16, in each group pairs
+ * of coordinates interleaved as the unit wants them: [dim_padded / 2][16][2]. */
 #define DCI_AMX_STEP ((size_t)512)
 DCI_INLINE size_t dci_amx_row(size_t r, size_t dim_padded)
 {

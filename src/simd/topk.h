@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Bounded selection of the k best of a stream of scores. Values that cannot enter are dropped by one vector comparison with
- * a threshold that k earlier ones reach; the others collect in a buffer that is cut back to little more than k when full.
- * At the end they are sorted by (score, id), a total order, so the answer depends on nothing else.
- */
+/* Bounded selection of the k best of a stream of scores. Values that cannot enter are dropped by one vector comparison
+ * with a threshold that k earlier ones reach; the others collect in a buffer that is cut back to little more than k
+ * when full. At the end they are sorted by (score, id), a total order, so the answer depends on nothing else. */
 #ifndef DCI_SIMD_TOPK_H
 #define DCI_SIMD_TOPK_H
 

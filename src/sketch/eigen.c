@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then implicit QL steps with Wilkinson's shift
- * (Golub and Van Loan, Matrix Computations, chapter 8). Our own, because LAPACK would start OpenBLAS's threads, and because a fit
- * has to give the same bits everywhere: kernels of a fixed order.
- */
+/* Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then implicit QL steps with
+ * Wilkinson's shift (Golub and Van Loan, Matrix Computations, chapter 8). Our own, because LAPACK would start
+ * OpenBLAS's threads, and because a fit has to give the same bits everywhere: kernels of a fixed order. */
 #include "core/internal.h"
 
 #include <float.h>

@@ -46,10 +46,8 @@ enum {
         DCI_GPU_KMEANS_STATES
 };
 
-/*
- * Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <=
- * _MOST_ROUNDS. All heads of one layer in one call.
- */
+/* Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <=
+ * _MOST_ROUNDS. All heads of one layer in one call. */
 typedef struct dci_gpu_kmeans_args {
         int32_t n_heads, dim, dtype, n_rows, n_clusters, n_rounds;
         int32_t isa; /* whose bits: DCI_ISA_SCALAR rounds products before they are added, all others do not */
@@ -66,12 +64,10 @@ typedef struct dci_gpu_kmeans_args {
         unsigned char *work; /* dci_gpu_kmeans_work of scratch, aligned to 256 bytes */
 } dci_gpu_kmeans_args;
 
-/*
- * Offsets of the parts of the scratch in bytes, all heads of a part together. [head][n_rows]: scales, 1 / |row|;
+/* Offsets of the parts of the scratch in bytes, all heads of a part together. [head][n_rows]: scales, 1 / |row|;
  * labels; fits, squared distances to the own centre, where clusters are empty. [head][tile][padded]: counts, members,
  * then where they go. [head][padded]: sizes, the sums of those; [dim] centres; packed, the same as f16 for matrix
- * units; offsets, |centre|^2 / 2, huge where there is no centre. [head][dim]: middles.
- */
+ * units; offsets, |centre|^2 / 2, huge where there is no centre. [head][dim]: middles. */
 typedef struct dci_gpu_kmeans_parts {
         uint64_t scales, labels, fits, counts, sizes, centres, packed, offsets, middles, n_bytes;
 } dci_gpu_kmeans_parts;

@@ -31,10 +31,8 @@ extern "C" {
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
 #define DCI_GPU_MAX_LISTS 65535 /* of one launch of gather or select on a GPU */
 
-/*
- * The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
- * args/schedule.h, args/tail.h), and clusters (args/kmeans.h).
- */
+/* The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
+ * args/schedule.h, args/tail.h), and clusters (args/kmeans.h). */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
         DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(reuse)   \
@@ -53,10 +51,8 @@ typedef struct dci_gpu_pool {
         int32_t block_shift, page_shift; /* 2^page_shift tokens in a block */
 } dci_gpu_pool;
 
-/*
- * Copies in device memory of pages of one layer. The rows of block b are at pages + places[b] * block_bytes, laid out
- * as in its pool; places[b] is -1 where there is no copy.
- */
+/* Copies in device memory of pages of one layer. The rows of block b are at pages + places[b] * block_bytes, laid out
+ * as in its pool; places[b] is -1 where there is no copy. */
 typedef struct dci_gpu_resident {
         unsigned char *pages; /* NULL: the layer has no copies */
         const int32_t *places;
@@ -88,12 +84,10 @@ typedef struct dci_gpu_tables {
         uint64_t stride;
 } dci_gpu_tables;
 
-/**
- * Stores the caller's rows of new tokens in the lanes (sink and ring), in the pool on the device, in resident pages
+/** Stores the caller's rows of new tokens in the lanes (sink and ring), in the pool on the device, in resident pages
  * (where there is no pool on the device, but one in host memory, whose layout they have) and in the pool in host
- * memory, as far as there are any. Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
- * A row with NaN or infinity sets bad[row] to 1 and is stored all the same.
- */
+ * memory, as far as there are any. Token t of the call and head h: keys + t * key_token + h * key_head, in bytes. A row
+ * with NaN or infinity sets bad[row] to 1 and is stored all the same. */
 typedef struct dci_gpu_append_args {
         dci_gpu_batch batch;
         const unsigned char *keys, *values;
@@ -102,19 +96,15 @@ typedef struct dci_gpu_append_args {
         dci_gpu_lanes lanes;
         dci_gpu_pool device, host;
         dci_gpu_resident resident;
-        /*
-         * Blocks of sequence i that `pack` copies to the host and this kernel skips there: numbers host_skip[2 i] to
-         * host_skip[2 i + 1] - 1. NULL: none.
-         */
+        /* Blocks of sequence i that `pack` copies to the host and this kernel skips there: numbers host_skip[2 i] to
+         * host_skip[2 i + 1] - 1. NULL: none. */
         const int32_t *host_skip;
         dci_gpu_tables tables;
         int32_t *bad; /* by row */
 } dci_gpu_append_args;
 
-/**
- * Lays out whole blocks of one sequence's new tokens as the pool does, [block][head][K: slot][V: slot], so that few
- * copies take them to the host. Block i holds tokens token + i * 2^page_shift .. of the call.
- */
+/** Lays out whole blocks of one sequence's new tokens as the pool does, [block][head][K: slot][V: slot], so that few
+ * copies take them to the host. Block i holds tokens token + i * 2^page_shift .. of the call. */
 typedef struct dci_gpu_pack_args {
         const unsigned char *keys, *values;
         uint64_t key_token, key_head, value_token, value_head;
@@ -124,10 +114,8 @@ typedef struct dci_gpu_pack_args {
         unsigned char *out;
 } dci_gpu_pack_args;
 
-/*
- * Updates the table of resident pages: for each of n pairs of a block and its place (-1: none), places[block] = place.
- * No block twice.
- */
+/* Updates the table of resident pages: for each of n pairs of a block and its place (-1: none), places[block] = place.
+ * No block twice. */
 typedef struct dci_gpu_reside_args {
         const int32_t *changes;
         int32_t *places;
@@ -173,11 +161,9 @@ typedef struct dci_gpu_resolve_args {
                 counters; /* [row][head][3] of the layer, added to: units wanted, units missed, tokens read in the pool */
 } dci_gpu_resolve_args;
 
-/**
- * Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
+/** Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
  * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: all lists have the
- * same).
- */
+ * same). */
 typedef struct dci_gpu_gather_args {
         int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a list, as the host knows it */
         const int32_t *rows;

@@ -59,22 +59,18 @@ typedef struct dci_gpu_gate_args {
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         dci_gpu_selection_cache selection;
         int32_t *due; /* by list of the call: 0 or DCI_GPU_DUE_* */
-        /*
-         * BOUNDARY: NULL, or [row], boundary_step bytes apart, one byte for each token modulo boundary_mask + 1, a
-         * power of two
-         */
+        /* BOUNDARY: NULL, or [row], boundary_step bytes apart, one byte for each token modulo boundary_mask + 1, a
+         * power of two */
         unsigned char *boundaries;
         uint64_t boundary_step;
         int32_t boundary_mask, reserved;
 } dci_gpu_gate_args;
 
-/**
- * Writes the plan's lists from the selection cache, as take_list of src/kv/stages/schedule.c: the first candidates
+/** Writes the plan's lists from the selection cache, as take_list of src/kv/stages/schedule.c: the first candidates
  * below n_candidates that there is room for. Out, as `select` writes it: positions ascending and each once, counts,
  * sink_end, recent_begin, after. scores, if given: [list][max_groups][group]; the scores of the list's candidates
  * (groups of one) become -FLT_MAX, for a tail that reads them. Without selection.lists no list is written, and scores
- * are those of the candidates in positions.
- */
+ * are those of the candidates in positions. */
 typedef struct dci_gpu_reuse_args {
         int32_t n_sequences, n_heads, group, stride;
         int32_t max_groups, reserved;

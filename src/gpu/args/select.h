@@ -29,12 +29,10 @@ extern "C" {
 #define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
-/*
- * Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
+/* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
  * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and
  * is at * pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes * aligned to 128 bytes, as is
- * head_bytes.
- */
+ * head_bytes. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
@@ -202,14 +200,12 @@ typedef struct dci_gpu_encode_args {
         const float *value_signs, *value_centres; /* as those of the keys */
 } dci_gpu_encode_args;
 
-/**
- * The same at a prompt's end, for one layer and row, from the caller's rows: first the centre (the mean of the
+/** The same at a prompt's end, for one layer and row, from the caller's rows: first the centre (the mean of the
  * candidates' keys: binary32 sums of 64 rows each, in order, then binary64 sums of those, as mean_of in
  * src/kv/summaries.c), then all candidates. keys: of token `sink`, key_token bytes from one to the next, key_head
  * between heads, addresses that are multiples of 16. sums: [head][ceil(n / 64)][dim] floats of scratch, twice that with
  * values; only CODES need it, and have a centre. The rest of the last chunk becomes zeros. value_bits, if not 0: values
- * likewise, with a centre and signs of their own; see dci_gpu_encode_args.
- */
+ * likewise, with a centre and signs of their own; see dci_gpu_encode_args. */
 typedef struct dci_gpu_encode_prompt_args {
         int32_t n_heads, dim, kind, bits;
         int32_t dtype, group_shift, n_candidates, row;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernels that attend to tokens that were not selected (dci/kv.h: tails). Conventions are those of
- * args/select.h.
- */
+/* Arguments of the kernels that attend to tokens that were not selected (dci/kv.h: tails). Conventions are those of
+ * args/select.h. */
 #ifndef DCI_GPU_ARGS_TAIL_H
 #define DCI_GPU_ARGS_TAIL_H
 
@@ -13,12 +11,10 @@
 extern "C" {
 #endif
 
-/**
- * Attends to a list's candidates that were not selected, by low-bit values: the softmax of scores (of single
+/** Attends to a list's candidates that were not selected, by low-bit values: the softmax of scores (of single
  * candidates; selected ones have -FLT_MAX, see `drop` of select) times values as src/kv/stages/tail_lowbit.c stores
  * them, tail_at bytes into each head's part of a chunk. out, lse: of each query head as attend takes them; -infinity
- * where no candidate is left, or the sequence attends to all.
- */
+ * where no candidate is left, or the sequence attends to all. */
 typedef struct dci_gpu_tail_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t bits, n_parts, max_groups, tail_at; /* n_parts: parts of a list, with room for them in `partial` */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * New tokens: to the lanes, the pool on the device, resident pages and the pool in host memory (append), or in whole
- * blocks for a copy (pack); and where pages are (reside).
- */
+/* New tokens: to the lanes, the pool on the device, resident pages and the pool in host memory (append), or in whole
+ * blocks for a copy (pack); and where pages are (reside). */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"
@@ -117,10 +115,8 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
         }
 }
 
-/*
- * Threads of a block write one head's part of a page from end to end; four loads of each are under way before the first
- * store.
- */
+/* Threads of a block write one head's part of a page from end to end; four loads of each are under way before the first
+ * store. */
 static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_gpu_pack_args args)
 {
         constexpr int depth = 4;

@@ -310,10 +310,8 @@ static void cuda_stream_destroy(dci_gpu *gpu, void *stream)
                 ON_DEVICE_QUIETLY(gpu, cudaStreamDestroy((cudaStream_t)stream));
 }
 
-/*
- * Nothing here asks whether the stream's work is done: that would end a capture. An earlier kernel's error shows
- * in any call.
- */
+/* Nothing here asks whether the stream's work is done: that would end a capture. An earlier kernel's error shows in any
+ * call. */
 static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 {
 #if CUDART_VERSION >= 12080
@@ -325,10 +323,8 @@ static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
                                 gpu->device);
         return status;
 #else
-        /*
-         * Older runtimes do not report a stream's device; an event of ours cannot be recorded on a stream of another
-         * one.
-         */
+        /* Older runtimes do not report a stream's device; an event of ours cannot be recorded on a stream of another
+         * one. */
         unsigned flags = 0;
         (void)gpu;
         return dci_gpu_cuda_status(cudaStreamGetFlags(stream, &flags), "the stream %p is not usable", (void *)stream);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/attend/attend.cu: attention of one query position per sequence, token by token with the running
- * maximum of online softmax, in double. It does not use n_splits, partial and arrived.
- */
+/* Reference of cuda/attend/attend.cu: attention of one query position per sequence, token by token with the running
+ * maximum of online softmax, in double. It does not use n_splits, partial and arrived. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>

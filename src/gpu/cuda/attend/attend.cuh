@@ -137,10 +137,8 @@ static __device__ __forceinline__ float query_of(const dci_gpu_attend_args &a, i
         return __bfloat162float(__ldcg(static_cast<const __nv_bfloat16 *>(a.queries) + at));
 }
 
-/*
- * Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads
- * 8 coordinates of one or two rows, and puts them there once others' loads are on their way, too.
- */
+/* Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads
+ * 8 coordinates of one or two rows, and puts them there once others' loads are on their way, too. */
 template <class T, int D, bool PARTS, int THREADS> struct Queries {
         static constexpr int R = PARTS ? 1 : 2, PIECES = D > THREADS ? D / THREADS : 1;
         float x[PIECES][R][8];
@@ -219,9 +217,8 @@ template <class T, int D, bool PARTS> struct Running {
                 }
         }
 
-        /*
-         * Weights as A fragments; what was summed before becomes smaller where the maximum grew. n: tokens that count.
-         */
+        /* Weights as A fragments; what was summed before becomes smaller where the maximum grew. n: tokens that
+         * count. */
         __device__ __forceinline__ void soften(float (&s)[2][4], float factor, int n, int c, uint32_t (&weights)[4])
         {
                 float x[R][4], scale[R];
@@ -398,10 +395,8 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
                         values.load(places, g);
                 else
                         keys.load(places, c);
-                /*
-                 * Nothing waits for a table: it was read a tile ago. The next keys take the place of those that
-                 * are used.
-                 */
+                /* Nothing waits for a table: it was read a tile ago. The next keys take the place of those that are
+                 * used. */
                 where = later;
                 if (next + W < job.last)
                         later = where_of<SPARSE>(a, job, next + W, lane);

@@ -10,9 +10,8 @@ cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, size_t bulk
         return launch_type<Half>(*args, bulk_bytes, stream);
 }
 
-/*
- * Of either type, and wherever its rows are: who fetches whole pages and has too little for that attends as others do.
- */
+/* Of either type, and wherever its rows are: who fetches whole pages and has too little for that attends as others
+ * do. */
 extern "C" size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group)
 {
         switch (dim) {

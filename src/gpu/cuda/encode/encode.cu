@@ -61,9 +61,8 @@ static __host__ __device__ inline int width_of(int kind, int dim)
 
 /* --- codes -------------------------------------------------------------------------------------------------------- */
 
-/*
- * A head's centre and the signs of rounds that are gone through, by the threads that will read them. Needs all threads.
- */
+/* A head's centre and the signs of rounds that are gone through, by the threads that will read them. Needs all
+ * threads. */
 template <int DIM>
 static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *centre, const float *signs)
 {
@@ -77,10 +76,8 @@ static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *
         __syncthreads();
 }
 
-/*
- * Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others
- * stay as they are but with `fill`. Needs all threads.
- */
+/* Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others
+ * stay as they are but with `fill`. Needs all threads. */
 template <int DIM>
 static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, unsigned char *tail, int tile, int first,
                                                     int end, bool fill)
@@ -108,10 +105,8 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
         }
 }
 
-/*
- * Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become
- * zeros. Needs all threads.
- */
+/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become
+ * zeros. Needs all threads. */
 template <int DIM>
 static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
                                                  bool is_value, unsigned char *part, int tile, int first, int end,

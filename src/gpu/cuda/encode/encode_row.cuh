@@ -62,10 +62,8 @@ static __device__ __forceinline__ float high_half(uint32_t pair, bool is_f16)
                       : __uint_as_float(pair & 0xffff0000u);
 }
 
-/*
- * Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i
- * of all four: even: of the first and third thread's, odd: of the second's and fourth's.
- */
+/* Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i
+ * of all four: even: of the first and third thread's, odd: of the second's and fourth's. */
 static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t high, int i, uint32_t *even,
                                                        uint32_t *odd)
 {
@@ -108,10 +106,8 @@ static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>:
         }
 }
 
-/*
- * As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with
- * 1 or -1 is exact, so it makes the sum, or the difference to the lower thread's, in one rounding.
- */
+/* As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with
+ * 1 or -1 is exact, so it makes the sum, or the difference to the lower thread's, in one rounding. */
 template <int DIM>
 static __device__ __forceinline__ void rotate_row(float (&y)[Shape<DIM>::k], const float *signs, int i)
 {
@@ -161,10 +157,8 @@ static __device__ __forceinline__ double power_of_two(int exponent)
         return __hiloint2double((1023 + exponent) << 20, 0);
 }
 
-/*
- * Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go
- * together.
- */
+/* Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go
+ * together. */
 template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N], float square, float *back)
 {
         const bool unusual = !(square >= min_square && square <= max_square);
@@ -243,10 +237,8 @@ static __device__ __forceinline__ Best best_step(const float (&y)[N], float fact
         return best;
 }
 
-/*
- * The codes of a row, eight of 4 bits to a word whatever their width: packed[k / 8] has code k of the thread at 4 (k %
- * 8).
- */
+/* The codes of a row, eight of 4 bits to a word whatever their width: packed[k / 8] has code k of the thread at 4 (k %
+ * 8). */
 template <int DIM>
 static __device__ __forceinline__ Turned encode_row(float (&y)[Shape<DIM>::k], const Steps &steps,
                                                     uint32_t (&packed)[Shape<DIM>::n_packed])
@@ -323,10 +315,8 @@ static __device__ __forceinline__ uint32_t narrow_codes(uint32_t x, int bits)
         return (x | x >> 12) & 0xffu;
 }
 
-/*
- * bytes: those of one thread for four lines; returns the row's word of line number i of them, that of four threads'
- * bytes.
- */
+/* bytes: those of one thread for four lines; returns the row's word of line number i of them, that of four threads'
+ * bytes. */
 static __device__ __forceinline__ uint32_t exchange_bytes(uint32_t bytes, int i)
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five
+/* Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five
  * launches: assign; settle, where one block for a head repairs empty clusters and says where each cluster's rows begin;
  * share, which says where those of each tile do; place, which sorts rows by label; and means. A head whose labels no
- * longer change lets the rest of the rounds pass. Nothing waits for the host.
- */
+ * longer change lets the rest of the rounds pass. Nothing waits for the host. */
 #include "gpu/cuda/kmeans/kmeans.cuh"
 
 constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
@@ -43,10 +41,8 @@ template <int DIM> static __global__ void prepare_kernel(const __grid_constant__
                 h.state[DCI_GPU_KMEANS_BAD] = h.state[DCI_GPU_KMEANS_DONE] = 1;
 }
 
-/*
- * Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the
- * other.
- */
+/* Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the
+ * other. */
 template <int DIM>
 static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
 {
@@ -154,10 +150,8 @@ static __device__ __forceinline__ uint64_t greater(uint64_t a, uint64_t b)
         return a > b ? a : b;
 }
 
-/*
- * The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's
- * complement; 0: there is none. Needs all threads.
- */
+/* The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's
+ * complement; 0: there is none. Needs all threads. */
 static __device__ __forceinline__ uint64_t find_worst(SettleShared &s, const KmHead &h)
 {
         uint64_t worst = 0;
@@ -315,10 +309,8 @@ static __global__ void place_kernel(const __grid_constant__ KmCall call)
         }
 }
 
-/*
- * Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: the lane's words lane + 32 w of two elements.
- * Needs the whole warp.
- */
+/* Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: the lane's words lane + 32 w of two elements.
+ * Needs the whole warp. */
 template <int DIM, int PIECE>
 static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, int n,
                                                    double (&sums)[(DIM + 63) / 64][2])

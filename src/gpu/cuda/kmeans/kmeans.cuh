@@ -116,10 +116,8 @@ template <int DIM> static __device__ __forceinline__ float km_norm2(const float 
         return __shfl_sync(km_all, km_tree(sum), 0);
 }
 
-/*
- * Where element e of centre c is among those packed for matrix units: of eight centres and 32 elements, lane 4 g + i
- * of a warp has elements 8 i to 8 i + 7 of centre g, contiguously.
- */
+/* Where element e of centre c is among those packed for matrix units: of eight centres and 32 elements, lane 4 g + i of
+ * a warp has elements 8 i to 8 i + 7 of centre g, contiguously. */
 template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(int c, int e)
 {
         return ((uint64_t)(c / 8 * (DIM / 32) + e / 32) * 32 + (uint64_t)(4 * (c % 8) + e % 32 / 8)) * 8 +

@@ -44,11 +44,9 @@ static __device__ __forceinline__ ScoreJob score_job_of(const dci_gpu_score_args
         return job;
 }
 
-/*
- * Whether the list has scores to be made; the same for all of its blocks. The job is known, and what chunks hold is
+/* Whether the list has scores to be made; the same for all of its blocks. The job is known, and what chunks hold is
  * requested, before the kernel that came before has ended (args/select.h), unless that has written it; whether a list
- * is due is not, nor what is attended to anyway, nor the queries.
- */
+ * is due is not, nor what is attended to anyway, nor the queries. */
 static __device__ __forceinline__ bool score_begins(const dci_gpu_score_args &a, const ScoreJob &job)
 {
         if (job.sparse && a.due == nullptr && a.fresh == 0)
@@ -87,10 +85,8 @@ struct ScoreTable {
         }
 };
 
-/*
- * One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use:
- * none waits for another.
- */
+/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use:
+ * none waits for another. */
 template <int MOST> struct RawQuery {
         uint32_t raw[MOST];
 
@@ -180,11 +176,9 @@ static __device__ __forceinline__ void write_part(const dci_gpu_score_args &a, i
         out[1] = top.sum;
 }
 
-/*
- * What a lane has of a tile: rows first + 0, .. (R of them, `apart` apart), and of its column pairs the queries q0 and
+/* What a lane has of a tile: rows first + 0, .. (R of them, `apart` apart), and of its column pairs the queries q0 and
  * q0 + 1. Q: columns, 4, 8 or 16. With 4, lanes with c < 2 and those with c >= 2 have different rows of the same
- * queries.
- */
+ * queries. */
 template <int Q> struct Scores {
         static constexpr int R = Q == 4 ? 2 : 4, PAIRS = Q == 16 ? 2 : 1;
         Top tops[PAIRS][2];
@@ -204,10 +198,8 @@ template <int Q> struct Scores {
                         tops[p][1].begin();
                 }
         }
-        /*
-         * Two rows of which a lane has two queries each, and its neighbour the other two: they trade, for one row each.
-         * A warp writes 512 bytes that are contiguous; half rows took twice as many writes, each of half a sector.
-         */
+        /* Two rows of which a lane has two queries each, and its neighbour the other two: they trade, for one row each.
+         * A warp writes 512 bytes that are contiguous; half rows took twice as many writes, each of half a sector. */
         __device__ __forceinline__ void put_rows(int first, const float (&x)[2][2])
         {
                 const bool odd = q0 != 0;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the kernels of codes share, learned or not: blocks of rows on their way, queries as bytes, and sums where
- * products leave them.
- */
+/* What the kernels of codes share, learned or not: blocks of rows on their way, queries as bytes, and sums where
+ * products leave them. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CODED_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CODED_CUH
 

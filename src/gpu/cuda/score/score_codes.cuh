@@ -128,10 +128,8 @@ template <int D> struct Turned {
         }
 };
 
-/*
- * What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there
- * are no registers for them.
- */
+/* What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there
+ * are no registers for them. */
 template <int D, int BITS, int Q> struct Operands {
         static constexpr int TILES = Q == 16 ? 2 : 1, FIELDS = Shape<D, BITS>::FIELDS, LOADS = Shape<D, BITS>::LOADS;
         uint2 b[TILES][LOADS][FIELDS / 2];
@@ -179,10 +177,8 @@ template <int D, int BITS, int Q> struct Operands {
         }
 };
 
-/*
- * scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: added to the bits of 1.5 x 2^23 it
- * becomes a float exactly, without the conversion's unit, of which there are few.
- */
+/* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: added to the bits of 1.5 x 2^23 it
+ * becomes a float exactly, without the conversion's unit, of which there are few. */
 static __device__ __forceinline__ float score_of(int sum, int offset, float half, float fixed, float scale)
 {
         const float whole = __fsub_rn(__int_as_float(2 * sum + offset), 12582912.0f);

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one
- * block for a list, which puts candidates in order as the selection does.
- */
+/* When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one
+ * block for a list, which puts candidates in order as the selection does. */
 #include <math_constants.h>
 
 #include "gpu/cuda/launch.cuh"

@@ -35,10 +35,8 @@ struct Plan {
         int alone;    /* a list has one block, and few groups: its keys stay in shared memory */
 };
 
-/*
- * Relevances that are kept; in their place, in the last block, or after them, in a block that is alone, keys, bits and
- * selected candidates.
- */
+/* Relevances that are kept; in their place, in the last block, or after them, in a block that is alone, keys, bits and
+ * selected candidates. */
 static __host__ __device__ inline size_t room_bytes(const Plan &plan, int stride)
 {
         const size_t first = (size_t)plan.kept * n_threads * 4;
@@ -61,10 +59,8 @@ static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, const Plan
         return r;
 }
 
-/*
- * Keys that a block should leave of so many that are wanted: five deviations more than its share, as if groups were
- * thrown into blocks.
- */
+/* Keys that a block should leave of so many that are wanted: five deviations more than its share, as if groups were
+ * thrown into blocks. */
 static __host__ __device__ inline int asked_of(int wanted, int n_blocks)
 {
         const float share = (float)wanted / (float)n_blocks;
@@ -126,10 +122,8 @@ static __device__ __forceinline__ float bins_begin(const Shared &s, const Job &j
         return sum / (float)job.group - 31.0f;
 }
 
-/*
- * A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a
- * sixteenth of an octave, from 2^-60 on; mean scores: a 32nd.
- */
+/* A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a
+ * sixteenth of an octave, from 2^-60 on; mean scores: a 32nd. */
 template <bool EVEN> static __device__ __forceinline__ int bin_of(const Job &job, uint32_t bits)
 {
         constexpr uint32_t least = 0xa1800000u, infinite = 0xff800000u; /* as ordered numbers */
@@ -250,10 +244,8 @@ static __device__ __forceinline__ void read_found(const dci_gpu_select_args &arg
         __syncthreads();
 }
 
-/*
- * The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
- * few keys of a bin are compared each with each.
- */
+/* The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
+ * few keys of a bin are compared each with each. */
 template <bool EVEN>
 static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &s, const Rooms &r, int n)
 {
@@ -309,10 +301,8 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &ar
         return s.count;
 }
 
-/*
- * The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how
- * many.
- */
+/* The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how
+ * many. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                    uint32_t room)
@@ -343,10 +333,8 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
         return s.worst;
 }
 
-/*
- * The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of
- * those wanted.
- */
+/* The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of
+ * those wanted. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)
