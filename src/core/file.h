@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The checked container that every saved object uses: a header, a section table, sections, each with its length and
+/* The checked container that every saved object uses: a header, a section table, sections, each with its length and
  * CRC-32C.
  *
  *   offset  bytes  header, all integers little endian
@@ -14,8 +13,7 @@
  *   40      4      CRC-32C of the section table, 44: CRC-32C of bytes 0 to 43
  *   48      32 each  section table: name[8] (printable ASCII, zero padded), offset u64, length u64, CRC-32C u32,
  *                    reserved u32 (zero)
- *   then sections, each at a multiple of 64, in table order, gaps zero; the last one ends the file
- */
+ *   then sections, each at a multiple of 64, in table order, gaps zero; the last one ends the file */
 #ifndef DCI_CORE_FILE_H
 #define DCI_CORE_FILE_H
 

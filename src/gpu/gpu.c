@@ -39,9 +39,7 @@ dci_status dci_gpu_count(int32_t *out_count)
 
 static dci_status check_config(const dci_gpu_config *config)
 {
-        dci_status status = dci_check_struct_size("dci_gpu_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_gpu_config", config, config->struct_size, sizeof *config));
         if (config->reserved != 0)
                 return dci_fail(DCI_ERR_INVALID, "dci_gpu_config.reserved is %d, expected 0", (int)config->reserved);
         if (config->device < DCI_GPU_HOST)
@@ -59,9 +57,7 @@ dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dc
                 dci_gpu_config_init(&defaults, sizeof defaults);
                 config = &defaults;
         }
-        dci_status status = check_config(config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_config(config));
         const dci_gpu_ops *ops = config->device == DCI_GPU_HOST ? &dci_gpu_ops_host : dci_gpu_ops_cuda();
         if (ops == NULL)
                 return DCI_ERR_UNSUPPORTED;
@@ -73,7 +69,7 @@ dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dc
         gpu->device = config->device;
         dci_gpu_info_init(&gpu->info, sizeof gpu->info);
         atomic_init(&gpu->n_objects, 1);
-        status = ops->open(gpu, config->device);
+        const dci_status status = ops->open(gpu, config->device);
         if (status != DCI_OK) {
                 dci_free(context, gpu, 1, sizeof *gpu);
                 return status;
@@ -102,13 +98,9 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
 {
         if (gpu == NULL || out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_info");
-        dci_status status = dci_check_struct_size("dci_gpu_info", out_info, out_info->struct_size, sizeof *out_info);
-        if (status != DCI_OK)
-                return status;
         size_t free_bytes;
-        status = gpu->ops->free_bytes(gpu, &free_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_gpu_info", out_info, out_info->struct_size, sizeof *out_info));
+        DCI_TRY(gpu->ops->free_bytes(gpu, &free_bytes));
         const size_t struct_size = out_info->struct_size;
         *out_info = gpu->info;
         out_info->struct_size = struct_size;
@@ -131,7 +123,7 @@ dci_status dci_gpu_check_shape(int32_t group, int32_t dim)
 typedef struct division {
         size_t n_lists, at_once;
         size_t size, block; /* of a list; what a block takes for itself: both in tokens, or in bytes */
-        size_t beside; /* further blocks, of the same size, which start where one has room */
+        size_t beside;      /* further blocks, of the same size, which start where one has room */
 } division;
 
 /* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once

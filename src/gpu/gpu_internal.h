@@ -44,8 +44,8 @@ typedef struct dci_gpu_ops {
          * (pinned) and device. */
         dci_status (*stream_create)(dci_gpu *gpu, void **out);
         void (*stream_destroy)(dci_gpu *gpu, void *stream);
-        dci_status (*stream_check)(dci_gpu *gpu,
-                                   void *stream); /* that it is one of this device's, and that it is not broken */
+        /* That it is one of this device's, and not broken. */
+        dci_status (*stream_check)(dci_gpu *gpu, void *stream);
         /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes
          * on. */
         dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
@@ -79,6 +79,15 @@ typedef struct dci_gpu_ops {
 #undef DCI_GPU_OP
 } dci_gpu_ops;
 
+/* All of them but the kernels. */
+/* clang-format off */
+#define DCI_GPU_EACH_OP(DO)                                                                                            \
+        DO(count) DO(open) DO(close) DO(free_bytes) DO(alloc) DO(free) DO(pin) DO(unpin) DO(stream_create)             \
+        DO(stream_destroy) DO(stream_check) DO(stream_runs) DO(stream_wait) DO(copy) DO(copy_rows) DO(copy_batch)      \
+        DO(fill) DO(pointer_check) DO(event_create) DO(event_destroy) DO(event_record) DO(event_wait) DO(event_done)   \
+        DO(event_order) DO(event_elapsed) DO(capture_begin) DO(capture_end) DO(graph_launch) DO(graph_destroy) DO(fits)
+/* clang-format on */
+
 struct dci_gpu {
         dci_context *context;
         const dci_gpu_ops *ops;
@@ -91,13 +100,18 @@ struct dci_gpu {
 /* An object that is made on a device holds it, and gives it back with dci_gpu_destroy. */
 void dci_gpu_retain(dci_gpu *gpu);
 
+/* References (host/): what the kernels must do, row by row. */
+#define DCI_GPU_REFERENCE(name) void dci_gpu_ref_##name(const dci_gpu_##name##_args *args);
+DCI_GPU_EACH_KERNEL(DCI_GPU_REFERENCE)
+#undef DCI_GPU_REFERENCE
+
 extern const dci_gpu_ops dci_gpu_ops_host; /* host/device.c */
 /* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the
  * graph that is captured runs. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
-const dci_gpu_ops *
-dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: cuda/stub.c */
+/* cuda/device.c; in builds without CUDA (cuda/stub.c): NULL, and an error DCI_ERR_UNSUPPORTED. */
+const dci_gpu_ops *dci_gpu_ops_cuda(void);
 
 /* That kernels which attend, or score, are built for it: query heads of a kv head, and elements of a row. */
 dci_status dci_gpu_check_shape(int32_t group, int32_t dim);

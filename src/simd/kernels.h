@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The row kernels, one table per instruction set.
+/* The row kernels, one table per instruction set.
  *
- * Canonical order: a sum over dim elements is 16 partial sums, element i goes to partial i mod 16 by fused multiply-add in
- * ascending i; then partials l and l + 8 are added, l and l + 4, l and l + 2, and the last two. Every kernel of every level
- * but scalar follows it exactly, so a score does not depend on which kernel computed it. Scalar rounds products too.
+ * Canonical order: a sum over dim elements is 16 partial sums, element i goes to partial i mod 16 by fused multiply-add
+ * in ascending i; then partials l and l + 8 are added, l and l + 4, l and l + 2, and the last two. Every kernel of
+ * every level but scalar follows it exactly, so a score does not depend on which kernel computed it. Scalar rounds
+ * products too.
  *
  * Tolerance against exact arithmetic, u = 2^-24:  (dim / 16 + 6) u sum |a_i b_i|, and (dim / 16 + 8) u of the sum for
  * squared differences (scalar: one u more per term of the chain).
  *
- * Rows come as pointers, so that contiguous chunks, borrowed rows, gathered ids and pages are one case; they need only the
- * alignment of their elements. Queries are float. dim >= 1.
- */
+ * Rows come as pointers, so that contiguous chunks, borrowed rows, gathered ids and pages are one case; they need only
+ * the alignment of their elements. Queries are float. dim >= 1. */
 #ifndef DCI_SIMD_KERNELS_H
 #define DCI_SIMD_KERNELS_H
 

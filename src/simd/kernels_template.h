@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
+/* The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
  *
  *   V                       16 floats
  *   v_zero() v_all(x) v_fma(a, b, c) = a * b + c, v_sub(a, b), v_max(a, b), v_sqrt(a)
@@ -16,8 +15,7 @@
  *   v_reduce(acc, out)      out[i] = canonical sum of acc[i], i < GROUP
  *   TABLE, ISA              name of the table, its level
  *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
- *   OWN_KEEP_BETWEEN        defined if keep_between is one of them
- */
+ *   OWN_KEEP_BETWEEN        defined if keep_between is one of them */
 #include <math.h>
 
 #include "simd/kernels.h"

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What sketches are made of: frames (how rows become codes), code blocks (storage of codes) and coded queries.
+/* What sketches are made of: frames (how rows become codes), code blocks (storage of codes) and coded queries.
  *
- * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame begins; codes
- * keep the frame they were made with, which every block of 32 rows names. So no row is encoded twice, and a query is coded once for
- * each transform and has one more number for each frame. The random rotation may have many centres, a learned transform has one.
- */
+ * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame
+ * begins; codes keep the frame they were made with, which every block of 32 rows names. So no row is encoded twice, and
+ * a query is coded once for each transform and has one more number for each frame. The random rotation may have many
+ * centres, a learned transform has one. */
 #ifndef DCI_SKETCH_FRAMES_H
 #define DCI_SKETCH_FRAMES_H
 

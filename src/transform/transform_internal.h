@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the transforms share: checks, squared norms, scaling, one parallel region.
+/* What the transforms share: checks, squared norms, scaling, one parallel region.
  *
  * Squared norms that decide or are written are sums in double. Squares of f32 are exact there and neither overflow nor
  * underflow, so the sum is 0 exactly for a zero row and not finite exactly for NaN or infinity. The order is fixed, so
- * the sum is the same on every instruction set.
- */
+ * the sum is the same on every instruction set. */
 #ifndef DCI_TRANSFORM_INTERNAL_H
 #define DCI_TRANSFORM_INTERNAL_H
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernel that encodes a prompt's keys with learned codes. The host has fitted each head's transform;
+/* Arguments of the kernel that encodes a prompt's keys with learned codes. The host has fitted each head's transform;
  * the device makes the codes, to the bit as dci_coder_encode and src/kv/stages/summary_codes.c do. It needs one record
  * for each head besides the one that scores need (args/transforms.h): a dci_gpu_writer, then floats:
  *
@@ -11,8 +10,7 @@
  * to[i][j] (x - centre)[i]. Coordinates from n_coded on have no codes; they belong to a row's residual.
  *
  * The host measures the drift of a transform by residuals: of some blocks of 32 candidates only, since residuals take
- * longer than codes.
- */
+ * longer than codes. */
 #ifndef DCI_GPU_ARGS_LEARNED_H
 #define DCI_GPU_ARGS_LEARNED_H
 
@@ -20,10 +18,6 @@
 
 #include "gpu/args/select.h"
 #include "gpu/args/transforms.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define DCI_GPU_LEARNED_WIDTHS 9 /* widths that tables have places for: 0 to 8 bits */
 
@@ -71,9 +65,4 @@ typedef struct dci_gpu_encode_learned_args {
         float *residuals;
 } dci_gpu_encode_learned_args;
 
-void dci_gpu_ref_encode_learned(const dci_gpu_encode_learned_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

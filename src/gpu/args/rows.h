@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of kernels. Each kernel has a reference on the CPU (host/) and a CUDA kernel (cuda/), which take the same
+/* Arguments of kernels. Each kernel has a reference on the CPU (host/) and a CUDA kernel (cuda/), which take the same
  * struct: the tests compare the two, and the host device (host/device.c) runs the references.
  *
  * All pointers are addresses that the device can use: its own memory, or host memory that is locked and mapped. C and
@@ -12,16 +11,11 @@
  *  - lane: the rows of one layer, device row and kv head in device memory: [sink][ring][hot] slots. sink has the first
  *    `sink` positions; slot sink + p % ring has position p >= n - ring; hot has fetched positions.
  *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: the place of a unit in
- *    hot.
- */
+ *    hot. */
 #ifndef DCI_GPU_ARGS_ROWS_H
 #define DCI_GPU_ARGS_ROWS_H
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Shapes that kernels are built for. */
 #define DCI_GPU_MAX_GROUP 16
@@ -127,9 +121,8 @@ typedef struct dci_gpu_item {
         int32_t position, slot;
 } dci_gpu_item;
 
-/**
- * Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of the
- * call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
+/** Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of
+ * the call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
  *
  * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this
  * order:
@@ -140,8 +133,7 @@ typedef struct dci_gpu_item {
  *   3. Without a free frame, attention reads the token in the pool.
  * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic.
  * out_header: sink_end, recent_begin and n_tokens are copied there (3 x n_sequences), so that later kernels find them
- * on the device.
- */
+ * on the device. */
 typedef struct dci_gpu_resolve_args {
         int32_t n_sequences, n_heads, stride, unit_shift;
         const int32_t *rows;
@@ -157,8 +149,7 @@ typedef struct dci_gpu_resolve_args {
         int32_t *out_header;
         dci_gpu_item *items; /* [n_sequences][n_heads][stride] */
         int32_t *n_items;    /* [n_sequences][n_heads] */
-        uint64_t *
-                counters; /* [row][head][3] of the layer, added to: units wanted, units missed, tokens read in the pool */
+        uint64_t *counters;  /* [row][head][3], added to: units wanted, units missed, tokens read in the pool */
 } dci_gpu_resolve_args;
 
 /** Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
@@ -177,8 +168,7 @@ typedef struct dci_gpu_gather_args {
         dci_gpu_resident resident;
 } dci_gpu_gather_args;
 
-/**
- * Computes attention of one query position per sequence: softmax(scale q . K) V over
+/** Computes attention of one query position per sequence: softmax(scale q . K) V over
  *   sparse (slots given): positions [0, sink_end), the list, and [recent_begin, n_tokens);
  *   dense (slots NULL):   positions [0, n_tokens) of the pool,
  * merged with a tail. The rows of a position: of the list, the lane's slot, or ~position: the pool; below lanes.sink
@@ -194,8 +184,7 @@ typedef struct dci_gpu_gather_args {
  * matters; with more they are rounded to the rows' type.
  * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences *
  *           n_heads][n_splits][16] [dim + 2] floats, and `arrived` [n_sequences * n_heads], zeros before and after.
- *           n_splits 1 needs neither.
- */
+ *           n_splits 1 needs neither. */
 typedef struct dci_gpu_attend_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, out_dtype, n_splits;
@@ -218,15 +207,4 @@ typedef struct dci_gpu_attend_args {
         int32_t *arrived;
 } dci_gpu_attend_args;
 
-/* References: what the kernels must do, row by row. dci_gpu_ref_attend sums in double. */
-void dci_gpu_ref_append(const dci_gpu_append_args *args);
-void dci_gpu_ref_pack(const dci_gpu_pack_args *args);
-void dci_gpu_ref_reside(const dci_gpu_reside_args *args);
-void dci_gpu_ref_resolve(const dci_gpu_resolve_args *args);
-void dci_gpu_ref_gather(const dci_gpu_gather_args *args);
-void dci_gpu_ref_attend(const dci_gpu_attend_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

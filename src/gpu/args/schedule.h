@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernels that decide when a layer selects again: src/kv/stages/schedule.c on a device. The host never
+/* Arguments of the kernels that decide when a layer selects again: src/kv/stages/schedule.c on a device. The host never
  * learns whether a plan selects, so the same kernels are launched for every plan, and those that select (args/select.h)
  * skip the lists that are not due:
  *
  *      gate                            marks the lists that are due, by queries or by the number of plans
  *      score, select (due: NOW)        writes the layer's selection cache
  *      reuse                           writes the plan's lists from the selection cache
- *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it
- */
+ *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it */
 #ifndef DCI_GPU_ARGS_SCHEDULE_H
 #define DCI_GPU_ARGS_SCHEDULE_H
 
 #include "gpu/args/select.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of a row's dci_gpu_selection_cache.state. */
 enum {
@@ -39,15 +33,13 @@ enum {
         DCI_GPU_GATE_HEAD        /* each head: where its mean cosine is less than tau NOW, else LATER */
 };
 
-/**
- * Marks which lists of a layer are due, and writes the state after the plan. Lists of sequences that are not sparse are
- * not due, and nothing else is written for them. All lists are due NOW where the cache has none. Cosines compare this
- * plan's queries with those in the cache, which this plan's replace (not with PERIOD): products are summed in binary64
- * and rounded to binary32; the rest is as in src/kv/stages/schedule.c.
+/** Marks which lists of a layer are due, and writes the state after the plan. Lists of sequences that are not sparse
+ * are not due, and nothing else is written for them. All lists are due NOW where the cache has none. Cosines compare
+ * this plan's queries with those in the cache, which this plan's replace (not with PERIOD): products are summed in
+ * binary64 and rounded to binary32; the rest is as in src/kv/stages/schedule.c.
  *
  * boundaries: at a boundary of a row that had lists, the byte of the row's last token becomes 1. No other byte is
- * written, and none is read. The array may be locked memory of the host.
- */
+ * written, and none is read. The array may be locked memory of the host. */
 typedef struct dci_gpu_gate_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t how, period, query_dtype;
@@ -82,10 +74,4 @@ typedef struct dci_gpu_reuse_args {
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
 } dci_gpu_reuse_args;
 
-void dci_gpu_ref_gate(const dci_gpu_gate_args *args);
-void dci_gpu_ref_reuse(const dci_gpu_reuse_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * How kernels of a decode's step are queued. From compute capability 9.0 on a kernel comes to the multiprocessors while
+/* How kernels of a decode's step are queued. From compute capability 9.0 on a kernel comes to the multiprocessors while
  * the one before it on its stream still runs, so that a launch costs next to nothing (programmatic dependent launch;
  * also in a graph). For that
  *
@@ -12,9 +11,8 @@
  *
  * So a kernel begins when the kernel before the one before it has ended, and may read what the one before it does not
  * write even before its turn. It reads that from the second-level cache (__ldcg, ptx_load*_early, ptx_load*_once): the
- * first-level one may have it as it was some kernels ago. Other work on the stream, before and after, is ordered
- * as usual.
- */
+ * first-level one may have it as it was some kernels ago. Other work on the stream, before and after, is ordered as
+ * usual. */
 #ifndef DCI_GPU_CUDA_LAUNCH_CUH
 #define DCI_GPU_CUDA_LAUNCH_CUH
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of
+/* What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of
  * core/internal.h, whose <stdatomic.h> CUDA C++ does not have.
  *
- * A launcher queues its kernel and returns; cuda/device.c makes the device current around it.
- */
+ * A launcher queues its kernel and returns; cuda/device.c makes the device current around it. */
 #ifndef DCI_GPU_CUDA_LAUNCHERS_H
 #define DCI_GPU_CUDA_LAUNCHERS_H
 

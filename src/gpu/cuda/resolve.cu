@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Residency, one block for a sequence and head.
+/* Residency, one block for a sequence and head.
  *
  * The list is ascending, so that a frame finds its unit in it by bisection: no table of frames is built. Misses keep
  * their order by a prefix sum. Frames that leave are ranked by a counting sort of their ages: each warp counts its own
@@ -9,8 +8,7 @@
  * ranks; frames of one age keep their order by number.
  *
  * What the host wrote comes over the bus, so all of it is requested at once, before anything is known about the list:
- * the first entries by all threads, whatever the count will turn out to be.
- */
+ * the first entries by all threads, whatever the count will turn out to be. */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"

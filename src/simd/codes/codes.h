@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Products of low-bit codes with queries of bytes: what scans sketches.
+/* Products of low-bit codes with queries of bytes: what scans sketches.
  *
- * A block holds the codes of DCI_CODE_ROWS rows in lines of 64 bytes. A line belongs to a unit of 16 rows and gives each of them
- * one 32-bit word: byte i of it holds, from its lowest bits up, the codes for the coordinates i, 4 + i, 8 + i, ... of the line.
- * Lines come in pairs, rows 0 to 15 and rows 16 to 31, so a unit's lines are 128 bytes apart.
+ * A block holds the codes of DCI_CODE_ROWS rows in lines of 64 bytes. A line belongs to a unit of 16 rows and gives
+ * each of them one 32-bit word: byte i of it holds, from its lowest bits up, the codes for the coordinates i, 4 + i, 8
+ * + i, ... of the line. Lines come in pairs, rows 0 to 15 and rows 16 to 31, so a unit's lines are 128 bytes apart.
  *
- * Coordinates are grouped in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits coordinates, and for
- * three bits, 32 coordinates take two lines of their lower two bits, then one of their highest. Then the mixed ones: groups of four
- * coordinates, each of 1 to DCI_CODE_MIXED bits, several of them in a line.
+ * Coordinates are grouped in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits
+ * coordinates, and for three bits, 32 coordinates take two lines of their lower two bits, then one of their highest.
+ * Then the mixed ones: groups of four coordinates, each of 1 to DCI_CODE_MIXED bits, several of them in a line.
  *
- * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits, and in sections of 4, 2 and 1 bits that
- * are even, for itself, which takes half the instructions; at 5 and 6 bits for itself times 4 and 2, so that a unit of a sum is worth
- * about the same at every width, and a query's few steps go as far. The sum of level times query
- * byte over all coordinates is exact in 32 bits, so it is the same at every instruction set.
- */
+ * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits, and in sections of 4, 2 and
+ * 1 bits that are even, for itself, which takes half the instructions; at 5 and 6 bits for itself times 4 and 2, so
+ * that a unit of a sum is worth about the same at every width, and a query's few steps go as far. The sum of level
+ * times query byte over all coordinates is exact in 32 bits, so it is the same at every instruction set. */
 #ifndef DCI_SIMD_CODES_CODES_H
 #define DCI_SIMD_CODES_CODES_H
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Approximate softmax of many keys under some queries, by products of bytes, for ranking only. A softmax over keys does not change
- * when one row is taken from all of them, nor a product when its coordinates are scaled in the keys and back in the queries, so both
- * are free to make bytes say more.
+/* Approximate softmax of many keys under some queries, by products of bytes, for ranking only. A softmax over keys does
+ * not change when one row is taken from all of them, nor a product when its coordinates are scaled in the keys and back
+ * in the queries, so both are free to make bytes say more.
  *
- * Keys are stored in tiles of DCI_SOFTMAX_ROWS, four coordinates of all rows at a time: [units][DCI_SOFTMAX_ROWS][4]. Byte b of
- * row i means (b - 128) * scales[i]. Queries are rows of units * 4 bytes, signed, padded with zeros.
- */
+ * Keys are stored in tiles of DCI_SOFTMAX_ROWS, four coordinates of all rows at a time: [units][DCI_SOFTMAX_ROWS][4].
+ * Byte b of row i means (b - 128) * scales[i]. Queries are rows of units * 4 bytes, signed, padded with zeros. */
 #ifndef DCI_SIMD_SOFTMAX_SOFTMAX_H
 #define DCI_SIMD_SOFTMAX_SOFTMAX_H
 

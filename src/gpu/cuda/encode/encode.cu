@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each
+/* What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each
  * eight rows, four threads to a row (cuda/encode/encode_row.cuh). Words of keys go straight to memory, eight rows and
  * so a sector at a time; values, whose words are of one coordinate of many tokens, go through shared memory.
  *
- * A decode step usually encodes nothing: then blocks read `from` and `to` of all sequences and end.
- */
+ * A decode step usually encodes nothing: then blocks read `from` and `to` of all sequences and end. */
 #include "gpu/cuda/encode/encode_pages.cuh"
 #include "gpu/cuda/encode/encode_row.cuh"
 #include "gpu/cuda/launch.cuh"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A prompt's learned codes (args/learned.h). A tile is 64 candidates of one head. Their keys come from the pool in host
+/* A prompt's learned codes (args/learned.h). A tile is 64 candidates of one head. Their keys come from the pool in host
  * memory, all of a tile's at once, since the bus is what takes longest; then
  *
  *  - a matrix product transforms them: each thread has eight rows and some columns, and goes through the coordinates of
@@ -9,8 +8,7 @@
  *  - two threads make a row's codes: one has the even coordinates and one the odd ones, as the CPU's sums are
  *    adjacent.
  *
- * Every product and sum outside of the transform is rounded once, in the CPU's order: no contraction.
- */
+ * Every product and sum outside of the transform is rounded once, in the CPU's order: no contraction. */
 #include <cuda_fp16.h>
 
 #include "gpu/cuda/launchers.h"

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of
- * them has the coordinates 4 k + i: then each of the four sums that are contiguous on a CPU is one thread's, byte i
- * of every word of codes is thread i's, and of a Hadamard transform only the last two stages go across threads.
+/* A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of
+ * them has the coordinates 4 k + i: then each of the four sums that are contiguous on a CPU is one thread's, byte i of
+ * every word of codes is thread i's, and of a Hadamard transform only the last two stages go across threads.
  *
  * Every product and sum is rounded once, in the CPU's order: no contraction. What a CPU does in whole numbers is done
  * here in floats that hold them exactly: a row's coordinates are at most 32,700 with a length of as much, so sums of
- * levels times coordinates stay below 2^24.
- */
+ * levels times coordinates stay below 2^24. */
 #ifndef DCI_GPU_CUDA_ENCODE_ENCODE_ROW_CUH
 #define DCI_GPU_CUDA_ENCODE_ENCODE_ROW_CUH
 

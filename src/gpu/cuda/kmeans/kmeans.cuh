@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What kernels of clusters share (args/kmeans.h): where a head's parts are, points, canonical sums, centres.
+/* What kernels of clusters share (args/kmeans.h): where a head's parts are, points, canonical sums, centres.
  *
  * A canonical sum is 16 partial sums; lanes l and l + 16 of a warp take elements l, l + 16, .. in turn where a warp
  * works on one vector, and half a warp sums up one of its own where it works on two. Every product and sum is rounded
- * as the CPU does it: no contraction.
- */
+ * as the CPU does it: no contraction. */
 #ifndef DCI_GPU_CUDA_KMEANS_KMEANS_CUH
 #define DCI_GPU_CUDA_KMEANS_KMEANS_CUH
 

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the score kernels share. A block takes a part of one list, its warps units of a few rows in turns; one more
+/* What the score kernels share. A block takes a part of one list, its warps units of a few rows in turns; one more
  * block for a list takes the tokens that every plan attends to (cuda/score/score_attended.cuh).
  *
  * Rows go from memory straight into the registers of A of the tensor cores, queries are columns of B. With g = lane / 4
- * and c = lane % 4 a lane then has products of rows g and g + 8 of a tile with queries 2c and 2c + 1.
- */
+ * and c = lane % 4 a lane then has products of rows g and g + 8 of a tile with queries 2c and 2c + 1. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CUH
 

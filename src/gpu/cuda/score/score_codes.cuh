@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so
+/* Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so
  * scores are the CPU's.
  *
  * A warp takes blocks of 32 rows. A line pair of such a block is 128 bytes, a 32-bit word for each row. Lane g,c loads
@@ -15,8 +14,7 @@
  *
  * A warp's registers hold 2 KiB that are on their way, and two blocks of 16 warps fit on a multiprocessor: 64 KiB, as
  * much as covers the memory's latency. What was taken out of registers is requested again before sums become scores.
- * dci_gpu_score_parts (gpu.c) says how many parts are best: as many blocks as fit at once.
- */
+ * dci_gpu_score_parts (gpu.c) says how many parts are best: as many blocks as fit at once. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CODES_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CODES_CUH
 

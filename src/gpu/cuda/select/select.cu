@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Top-k selection. Several small thread blocks per list; the last one to arrive merges.
+/* Top-k selection. Several small thread blocks per list; the last one to arrive merges.
  *
  * Each block reads its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It
  * writes to `found` its keys from the bin on that gives it clearly more than its share of the best, as groups go to
@@ -16,8 +15,7 @@
  * for one warp as for the block, and so is their code, which comes from memory again.
  *
  * found: thresholds by block, then keys by block, as many as there is room for, zeros where there are fewer. n_found:
- * blocks that have arrived.
- */
+ * blocks that have arrived. */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/select/select_list.cuh"
 

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention over tokens that were not selected, by means of pages.
+/* Attention over tokens that were not selected, by means of pages.
  *
  * A row is in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes
  * rows in turns, with the running maximum and sum of online softmax, for four query heads at a time. The block's part
  * of the list is gone through twice: first the pages with selected tokens, a warp for each, whose tokens are taken out
- * row by row; then all others, streamed. A bitmap says which is which.
- */
+ * row by row; then all others, streamed. A bitmap says which is which. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
