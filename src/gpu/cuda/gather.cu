@@ -202,10 +202,8 @@ extern "C" dci_status dci_gpu_cuda_gather(struct dci_gpu *gpu, void *stream, con
         const uint64_t wanted = (vectors + n_threads * depth - 1) / (n_threads * depth);
         const uint64_t room = (uint64_t)cuda->multiprocessors * (near ? 5 : 6) / n_lists;
         const uint64_t n_blocks = wanted < room ? wanted : room;
-        cudaLaunchConfig_t config = {};
-        config.blockDim = n_threads;
-        config.gridDim = dim3(n_blocks > 0 ? (unsigned)n_blocks : 1, (unsigned)n_lists);
-        return dci_gpu_cuda_status(
-                launch_early(stream_of(cuda, stream), &config, near ? gather_rows<true> : gather_rows<false>, *args),
-                "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
+        return dci_gpu_cuda_status(launch_kernel(stream_of(cuda, stream),
+                                                 dim3(n_blocks > 0 ? (unsigned)n_blocks : 1, (unsigned)n_lists),
+                                                 n_threads, 0, near ? gather_rows<true> : gather_rows<false>, *args),
+                                   "a gather for %llu lists cannot be queued", (unsigned long long)n_lists);
 }

@@ -347,14 +347,8 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->n_frames, args->stride, shared + 1024, cuda->shared_bytes);
-        const cudaError_t error =
-                cudaFuncSetAttribute(resolve_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
-        config.blockDim = n_threads;
-        config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, resolve_kernel, *args),
+        return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
+                                                 dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
+                                                 shared, resolve_kernel, *args),
                                    "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }

@@ -434,15 +434,8 @@ typedef void (*AttendKernel)(dci_gpu_attend_args);
 static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared_bytes, const dci_gpu_attend_args &args,
                                  const GpuStream &stream)
 {
-        const cudaError_t error =
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
-        config.blockDim = dim3(n_warps * 32);
-        config.dynamicSmemBytes = shared_bytes;
-        return launch_early(stream, &config, kernel, args);
+        return launch_shared(stream, dim3(args.n_splits, args.n_heads, args.n_sequences), n_warps * 32, shared_bytes,
+                             kernel, args);
 }
 
 template <class T, int D, bool PARTS, bool SPARSE>

@@ -175,18 +175,8 @@ static cudaError_t launch_dim(const dci_gpu_attend_args &args, size_t bulk_bytes
 template <class T>
 static cudaError_t launch_type(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch_dim<T, 64>(args, bulk_bytes, stream);
-        case 96:
-                return launch_dim<T, 96>(args, bulk_bytes, stream);
-        case 128:
-                return launch_dim<T, 128>(args, bulk_bytes, stream);
-        case 256:
-                return launch_dim<T, 256>(args, bulk_bytes, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue,
+                        [&](auto dim) { return launch_dim<T, dim.value>(args, bulk_bytes, stream); });
 }
 
 #endif

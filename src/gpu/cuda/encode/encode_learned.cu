@@ -11,7 +11,7 @@
  * Every product and sum outside of the transform is rounded once, in the CPU's order: no contraction. */
 #include <cuda_fp16.h>
 
-#include "gpu/cuda/launchers.h"
+#include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"
 
@@ -344,18 +344,11 @@ static __global__ void __launch_bounds__(Shape<DIM>::threads, DIM == 256 ? 1 : 3
 template <int DIM, bool FUSED>
 static cudaError_t launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_encode_learned_args &args)
 {
-        const int shared = Shape<DIM>::shared_bytes;
         const int64_t jobs =
                 (int64_t)args.n_heads * ((args.n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK) * chunk_tiles;
         const int64_t most = args.n_blocks > 0 ? args.n_blocks : (int64_t)cuda->multiprocessors * (DIM == 256 ? 2 : 3);
-        const cudaError_t error = cudaFuncSetAttribute(form_learned_kernel<DIM, FUSED>,
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)(jobs < most ? jobs : most));
-        config.blockDim = dim3((unsigned)Shape<DIM>::threads);
-        config.dynamicSmemBytes = (size_t)shared;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return error == cudaSuccess ? cudaLaunchKernelEx(&config, form_learned_kernel<DIM, FUSED>, args) : error;
+        return launch_shared(stream_of(nullptr, stream), dim3((unsigned)(jobs < most ? jobs : most)),
+                             Shape<DIM>::threads, Shape<DIM>::shared_bytes, form_learned_kernel<DIM, FUSED>, args);
 }
 
 template <int DIM>
@@ -366,44 +359,20 @@ static cudaError_t launch_as(const dci_gpu_cuda *cuda, void *stream, const dci_g
 
 extern "C" size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim)
 {
-        switch (dim) {
-        case 64:
-                return Shape<64>::shared_bytes;
-        case 96:
-                return Shape<96>::shared_bytes;
-        case 128:
-                return Shape<128>::shared_bytes;
-        case 256:
-                return Shape<256>::shared_bytes;
-        default:
-                return SIZE_MAX;
-        }
+        return with_dim(dim, SIZE_MAX, [](auto d) { return (size_t)Shape<d.value>::shared_bytes; });
 }
 
 extern "C" dci_status dci_gpu_cuda_encode_learned(struct dci_gpu *gpu, void *stream,
-                                                const dci_gpu_encode_learned_args *args)
+                                                  const dci_gpu_encode_learned_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
-        cudaError_t error;
         if (args->n_candidates <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->bits < 1 || args->bits > 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "codes of %d bits, expected 1 to 8", args->bits);
-        switch (args->dim) {
-        case 64:
-                error = launch_as<64>(cuda, stream, *args);
-                break;
-        case 96:
-                error = launch_as<96>(cuda, stream, *args);
-                break;
-        case 128:
-                error = launch_as<128>(cuda, stream, *args);
-                break;
-        case 256:
-                error = launch_as<256>(cuda, stream, *args);
-                break;
-        default:
+        if (dci_gpu_cuda_encode_learned_bytes(args->dim) == SIZE_MAX)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "keys have %d elements, expected 64, 96, 128 or 256", args->dim);
-        }
+        const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue,
+                                           [&](auto dim) { return launch_as<dim.value>(cuda, stream, *args); });
         return dci_gpu_cuda_status(error, "learned codes of %d tokens cannot be queued", args->n_candidates);
 }

@@ -420,12 +420,8 @@ struct Queue {
 
         template <class K, class... A> void launch(K kernel, dim3 grid, int n_threads, const A &...args)
         {
-                cudaLaunchConfig_t config = {};
-                config.gridDim = grid;
-                config.blockDim = dim3((unsigned)n_threads);
-                config.stream = stream;
                 if (error == cudaSuccess)
-                        error = cudaLaunchKernelEx(&config, kernel, args...);
+                        error = launch_kernel({stream, false}, grid, (unsigned)n_threads, 0, kernel, args...);
         }
 };
 
@@ -470,7 +466,6 @@ template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args,
 extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args)
 {
         (void)gpu;
-        cudaError_t error;
         if (args->n_clusters < 1 || args->n_clusters > args->n_rows || args->n_clusters > DCI_GPU_KMEANS_MOST ||
             args->n_rounds < 1 || args->n_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || args->n_heads < 1 ||
             args->n_heads > 65535)
@@ -479,21 +474,10 @@ extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, con
                         "%d clusters of %d rows in %d rounds, %d heads: the device's kernel takes %d, %d and 65535",
                         args->n_clusters, args->n_rows, args->n_rounds, args->n_heads, DCI_GPU_KMEANS_MOST,
                         DCI_GPU_KMEANS_MAX_ROUNDS);
-        switch (args->dim) {
-        case 64:
-                error = queue_all<64>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        case 96:
-                error = queue_all<96>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        case 128:
-                error = queue_all<128>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        case 256:
-                error = queue_all<256>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        default:
+        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
-        }
+        const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
+                return queue_all<dim.value>(*args, static_cast<cudaStream_t>(stream));
+        });
         return dci_gpu_cuda_status(error, "clusters of %d tokens cannot be queued", args->n_rows);
 }

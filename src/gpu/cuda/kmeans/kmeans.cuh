@@ -12,7 +12,7 @@
 #include <cuda_runtime.h>
 #include <float.h>
 
-#include "gpu/cuda/launchers.h"
+#include "gpu/cuda/launch.cuh"
 
 constexpr unsigned km_all = 0xffffffffu;
 constexpr int km_tile = DCI_GPU_KMEANS_TILE;

@@ -414,25 +414,11 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
         leave(s, h, first_row);
 }
 
-template <int DIM> static cudaError_t launch_assign(const KmCall &call, cudaStream_t stream)
-{
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)call.n_tiles, (unsigned)call.args.n_heads);
-        config.blockDim = dim3(KmShape<DIM>::n_threads);
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, assign_kernel<DIM>, call);
-}
-
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)
 {
-        switch (call->args.dim) {
-        case 64:
-                return launch_assign<64>(*call, stream);
-        case 96:
-                return launch_assign<96>(*call, stream);
-        case 128:
-                return launch_assign<128>(*call, stream);
-        default:
-                return launch_assign<256>(*call, stream);
-        }
+        const dim3 grid((unsigned)call->n_tiles, (unsigned)call->args.n_heads);
+        return with_dim(call->args.dim, cudaErrorInvalidValue, [&](auto dim) {
+                return launch_kernel({stream, false}, grid, KmShape<dim.value>::n_threads, 0, assign_kernel<dim.value>,
+                                     *call);
+        });
 }

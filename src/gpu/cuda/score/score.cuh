@@ -276,10 +276,8 @@ typedef void (*ScoreKernel)(dci_gpu_score_args);
 
 static inline cudaError_t launch_scores(ScoreKernel kernel, const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(args.n_parts + 1, args.n_heads, args.n_sequences);
-        config.blockDim = dim3(SCORE_THREADS);
-        return launch_early(stream, &config, kernel, args);
+        return launch_kernel(stream, dim3(args.n_parts + 1, args.n_heads, args.n_sequences), SCORE_THREADS, 0, kernel,
+                             args);
 }
 
 #endif

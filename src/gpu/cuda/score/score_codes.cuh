@@ -306,16 +306,8 @@ template <int D, int BITS> static cudaError_t launch_codes_of(const dci_gpu_scor
 
 template <int BITS> static cudaError_t launch_codes(const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch_codes_of<64, BITS>(args, stream);
-        case 96:
-                return launch_codes_of<96, BITS>(args, stream);
-        case 128:
-                return launch_codes_of<128, BITS>(args, stream);
-        default:
-                return launch_codes_of<256, BITS>(args, stream);
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue,
+                        [&](auto dim) { return launch_codes_of<dim.value, BITS>(args, stream); });
 }
 
 #endif

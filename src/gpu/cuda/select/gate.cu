@@ -142,10 +142,9 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
         if (args->how < DCI_GPU_GATE_PERIOD || args->how > DCI_GPU_GATE_HEAD)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "a gate of kind %d, expected %d to %d", args->how,
                                 DCI_GPU_GATE_PERIOD, DCI_GPU_GATE_HEAD);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args->n_sequences);
-        config.blockDim = gate_threads;
-        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args),
+        return dci_gpu_cuda_status(launch_kernel(stream_of(dci_gpu_cuda_of(gpu), stream),
+                                                 dim3((unsigned)args->n_sequences), gate_threads, 0, gate_kernel,
+                                                 *args),
                                    "the gate of %d sequences cannot be queued", args->n_sequences);
 }
 
@@ -234,14 +233,8 @@ extern "C" dci_status dci_gpu_cuda_reuse(struct dci_gpu *gpu, void *stream, cons
         if (shared + spare > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
-        const cudaError_t error =
-                cudaFuncSetAttribute(take_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
-        config.blockDim = n_threads;
-        config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, take_kernel, *args),
+        return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
+                                                 dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
+                                                 shared, take_kernel, *args),
                                    "lists of %d sequences cannot be queued", args->n_sequences);
 }

@@ -449,15 +449,8 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
         if (shared + spare > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
-        const cudaError_t error =
-                cudaFuncSetAttribute(select_kernel<G, EVEN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
-        config.blockDim = n_threads;
-        config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream, &config, select_kernel<G, EVEN>, *args, plan),
+        const dim3 grid((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
+        return dci_gpu_cuda_status(launch_shared(stream, grid, n_threads, shared, select_kernel<G, EVEN>, *args, plan),
                                    "the choice of %d lists cannot be queued", n_lists);
 }
 

@@ -512,19 +512,11 @@ __launch_bounds__(WARPS * 32,
 template <int D, int BITS, int TILES, int GROUP>
 static cudaError_t launch(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
-        const auto kernel = tail_kernel<D, BITS, TILES, GROUP>;
-        const size_t bytes = sizeof(Shared<D, TILES>);
         static_assert(sizeof(Shared<D, TILES>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
-        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim =
-                dim3((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
-                     (unsigned)args.n_sequences);
-        config.blockDim = dim3(WARPS * 32);
-        config.dynamicSmemBytes = bytes;
-        return launch_early(stream, &config, kernel, args);
+        const dim3 grid((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
+                        (unsigned)args.n_sequences);
+        return launch_shared(stream, grid, WARPS * 32, sizeof(Shared<D, TILES>), tail_kernel<D, BITS, TILES, GROUP>,
+                             args);
 }
 
 template <int D, int BITS> static cudaError_t launch_dim(const dci_gpu_tail_args &args, const GpuStream &stream)
@@ -536,18 +528,8 @@ template <int D, int BITS> static cudaError_t launch_dim(const dci_gpu_tail_args
 
 template <int BITS> static cudaError_t launch_bits(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch_dim<64, BITS>(args, stream);
-        case 96:
-                return launch_dim<96, BITS>(args, stream);
-        case 128:
-                return launch_dim<128, BITS>(args, stream);
-        case 256:
-                return launch_dim<256, BITS>(args, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue,
+                        [&](auto dim) { return launch_dim<dim.value, BITS>(args, stream); });
 }
 
 #endif

@@ -13,8 +13,8 @@
 #include "gpu/cuda/rows.cuh"
 #include "gpu/cuda/tail/tail_merge.cuh"
 
-constexpr int QUERIES = 4;                          /* of a block */
-constexpr int AT_ONCE = 4;                          /* rows of a span that are on their way */
+constexpr int QUERIES = 4;                        /* of a block */
+constexpr int AT_ONCE = 4;                        /* rows of a span that are on their way */
 constexpr int MAX_PAGES = DCI_GPU_MAX_PART_PAGES; /* bits of the bitmap */
 
 struct Half {
@@ -397,34 +397,15 @@ static __global__ __launch_bounds__(WARPS * 32,
 
 template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
-        const auto kernel = tail_sums_kernel<T, D>;
-        const size_t bytes = sizeof(Shared<D>);
         static_assert(sizeof(Shared<D>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
-        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + QUERIES - 1) / QUERIES)),
-                              (unsigned)args.n_sequences);
-        config.blockDim = dim3(WARPS * 32);
-        config.dynamicSmemBytes = bytes;
-        return launch_early(stream, &config, kernel, args);
+        const dim3 grid((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + QUERIES - 1) / QUERIES)),
+                        (unsigned)args.n_sequences);
+        return launch_shared(stream, grid, WARPS * 32, sizeof(Shared<D>), tail_sums_kernel<T, D>, args);
 }
 
 template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch<T, 64>(args, stream);
-        case 96:
-                return launch<T, 96>(args, stream);
-        case 128:
-                return launch<T, 128>(args, stream);
-        case 256:
-                return launch<T, 256>(args, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue, [&](auto dim) { return launch<T, dim.value>(args, stream); });
 }
 
 static dci_status check(const dci_gpu_tail_sums_args &a)
