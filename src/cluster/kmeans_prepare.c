@@ -204,14 +204,13 @@ dci_status dci_km_prepare(km_problem *p)
         p->bad_row = SIZE_MAX;
         p->bad_kind = KM_BAD_NONE;
         memset(p->mean, 0, p->dim * sizeof *p->mean);
-        dci_status status = find_mean(p);
-        if (status != DCI_OK || p->bad_row != SIZE_MAX)
-                return status;
+        DCI_TRY(find_mean(p));
+        if (p->bad_row != SIZE_MAX)
+                return DCI_OK;
         guess_middle(p);
-        status = dci_km_for(p, p->n_tasks, 4 * p->n * p->dim, prepare_task, p);
-        if (status == DCI_OK)
-                met_bad_row(p);
-        return status;
+        DCI_TRY(dci_km_for(p, p->n_tasks, 4 * p->n * p->dim, prepare_task, p));
+        met_bad_row(p);
+        return DCI_OK;
 }
 
 bool dci_km_put_centroid(const km_problem *p, const float *in_rows, float *out_in_points)

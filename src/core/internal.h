@@ -15,13 +15,11 @@
 /* GNU extensions are used through these only. */
 #if defined(__GNUC__)
 #define DCI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define DCI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCI_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define DCI_INLINE static inline __attribute__((always_inline))
 #define DCI_PREFETCH(p) __builtin_prefetch(p)
 #else
 #define DCI_PRINTF(fmt, args)
-#define DCI_LIKELY(x) (x)
 #define DCI_UNLIKELY(x) (x)
 #define DCI_INLINE static inline
 #define DCI_PREFETCH(p) ((void)(p))

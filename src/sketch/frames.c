@@ -125,10 +125,10 @@ dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const d
 dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *centre, const void *worth,
                               const void *to, const void *from)
 {
-        dci_status status = check_room(frames);
-        dci_frame *frame = status == DCI_OK ? new_frame(frames, DCI_CODER_LEARNED) : NULL;
+        DCI_TRY(check_room(frames));
+        dci_frame *frame = new_frame(frames, DCI_CODER_LEARNED);
         if (frame == NULL)
-                return status == DCI_OK ? DCI_ERR_MEMORY : status;
+                return DCI_ERR_MEMORY;
         dci_coder *coder = &frame->coder;
         dci_coder_init_learned(frames->context, frames->dim, frames->bits, false, memory_of(frame), coder);
         memcpy(coder->centre, centre, frames->dim * sizeof(float));
