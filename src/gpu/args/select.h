@@ -24,9 +24,11 @@
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
 /* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
- * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and
- * is at * pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes * aligned to 128 bytes, as is
- * head_bytes. */
+ * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * which is aligned to 128 bytes, as is head_bytes. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
@@ -87,10 +89,11 @@ enum {
  * CODES: as src/kv/stages/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs`
  * (sketch/rotate.h: 6 x part, part the largest power of two that is not above dim), and rounded to bytes; score =
  * (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no fused multiply-add, fixed = q . centre. But
- * for `fixed`, whose order of summation is free, the CPU's numbers to the bit. LEARNED: blocks of 4 dim bits bytes; the
- * query is transformed by its head's record. Coordinates are sums in binary32 in any order, so that a byte next to a
- * rounding boundary may be one more or less than the CPU's. Others: sums of products in binary32 of rows and (in two
- * parts, if need be) queries: no worse than the rows' rounding times 2^-8.
+ * for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
+ * LEARNED: blocks of 4 dim bits bytes; the query is transformed by its head's record. Coordinates are sums in binary32
+ * in any order, so that a byte next to a rounding boundary may be one more or less than the CPU's.
+ * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding
+ * times 2^-8.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
@@ -137,12 +140,13 @@ enum {
  *
  * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens,
  * after (0, 0, n where a sequence attends to all). ranked, n_ranked, if given: the groups of the list, best first,
- * [list][stride]. lasts: [row][head] of the layer, out: the relevance of the last selected group. found, n_found:
- * [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after. selection, if it has lists: receives the
- * selected candidates, best first, members of a group together, up to its own room, whatever the plan's is. Only
- * ranked, n_ranked and lasts are written as well then. Nothing is written for lists that are not due (see the scores).
- * none: selects nothing, whatever the room, and does not read scores. drop: scores of selected candidates (groups of
- * one) become -FLT_MAX, for a tail that reads them afterwards. */
+ * [list][stride]. lasts: [row][head] of the layer, out: the relevance of the last selected group.
+ * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
+ * selection, if it has lists: receives the selected candidates, best first, members of a group together, up to its own
+ * room, whatever the plan's is. Only ranked, n_ranked and lasts are written as well then. Nothing is written for lists
+ * that are not due (see the scores).
+ * none: selects nothing, whatever the room, and does not read scores.
+ * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards. */
 typedef struct dci_gpu_select_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, max_groups, stride;
