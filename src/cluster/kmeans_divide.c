@@ -188,8 +188,8 @@ static size_t divide_largest(km_problem *p, size_t n_parts)
         return n_parts;
 }
 
-/* Cluster c is new: until its rows have a mean with a direction, which those without one never have, its centroid is that of the cluster
- * that they come from. */
+/* Cluster c is new: until its rows have a mean with a direction, which those without one never have, its centroid is
+ * that of the cluster that they come from. */
 static void inherit_centroid(km_problem *p, size_t c, size_t from)
 {
         memcpy(p->centroids + c * p->dim, p->centroids + from * p->dim, p->dim * sizeof *p->centroids);

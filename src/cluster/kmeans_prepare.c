@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* From rows to points: checked, their mean taken away on demand, scaled to unit length under COSINE, moved near the origin. */
+/* From rows to points: checked, their mean taken away on demand, scaled to unit length under COSINE, moved near the
+ * origin. */
 #include "core/internal.h"
 
 #include <stdlib.h>
@@ -8,11 +9,12 @@
 
 #include "cluster/kmeans_internal.h"
 
-/* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
+/* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors
+ * small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
-/* But one that is 2^b times as long as a row takes b of the row's bits, and with them the differences of such rows. It may be FAR times
- * as long as all but one row in FEW, and VERY_FAR times as long as those. */
+/* But one that is 2^b times as long as a row takes b of the row's bits, and with them the differences of such rows. It
+ * may be FAR times as long as all but one row in FEW, and VERY_FAR times as long as those. */
 #define FAR 16.0f
 #define VERY_FAR 256.0f
 #define FEW ((size_t)64)
@@ -124,7 +126,8 @@ static bool met_bad_row(km_problem *p)
         return false;
 }
 
-/* The row that ends the sums may not be the first bad one: the value of an earlier row may be bad, which the sums need not know. */
+/* The row that ends the sums may not be the first bad one: the value of an earlier row may be bad, which the sums need
+ * not know. */
 static void look_for_bad_value(km_problem *p)
 {
         for (size_t i = 0; i < p->bad_row; i++)

@@ -94,7 +94,7 @@ void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, s
         to->reach[to_block] = fmaxf(to->reach[to_block], from->reach[block]);
 }
 
-/* --- queries -------------------------------------------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------------------------------------------------ */
 
 size_t dci_coded_bytes(const dci_frames *frames, size_t n_frames, size_t n_queries)
 {

@@ -62,8 +62,8 @@ dci_status dci_transform_check_job(const transform_job *job);
 
 /* Squared norm of a row: a double sum in a fixed order, the same at every level. */
 double dci_transform_norm2(const transform_rows *rows, size_t row);
-/* Whether the float kernel, several times faster, already proves that the row is finite, not zero, and its squared norm at
- * most `limit` and the library's own. False means that dci_transform_norm2 must decide. */
+/* Whether the float kernel, several times faster, already proves that the row is finite, not zero, and its squared norm
+ * at most `limit` and the library's own. False means that dci_transform_norm2 must decide. */
 bool dci_transform_surely_within(const transform_rows *rows, size_t row, double limit);
 /* The squared norm of a row, or a refusal that names it. */
 dci_status dci_transform_check_row(const transform_rows *rows, size_t row, double *out_norm2);

@@ -5,7 +5,8 @@
  * The bus answers after a microsecond or more, so what counts is how many bytes are requested before the first answer:
  * 55 GB/s times 2 us are 110 KB. A thread first works out where its vectors are (items, table, piece: three reads that
  * depend on each other), then requests them all. With resident pages a unit's place is requested together with its
- * piece, so the chain of reads is no longer. docs/experiments.md compares other ways (shared memory, the copy engine). */
+ * piece, so the chain of reads is no longer. docs/experiments.md compares other ways (shared memory, the copy
+ * engine). */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"

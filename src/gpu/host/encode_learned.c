@@ -11,8 +11,8 @@
 #include "simd/codes/codes.h"
 #include "simd/convert.h"
 
-#define FAR_OFF                                                                                                        \
-        0x1p60f /* as simd/codes/encode_levels.h, and the squares that are exact enough in binary32 as simd/codes/encode_template.h */
+/* As simd/codes/encode_levels.h, and the squares that are exact enough in binary32 as simd/codes/encode_template.h. */
+#define FAR_OFF 0x1p60f
 #define MIN_SQUARE 0x1p-80f
 #define MAX_SQUARE 0x1p100f
 

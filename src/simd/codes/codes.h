@@ -34,7 +34,8 @@ enum { DCI_CODE_8, DCI_CODE_4, DCI_CODE_3, DCI_CODE_2, DCI_CODE_1, DCI_CODE_WIDT
 extern const int dci_code_bits[DCI_CODE_WIDTHS];
 extern const size_t dci_code_step[DCI_CODE_WIDTHS]; /* the coordinates of a section are a multiple of this */
 
-/* The place of the codes of a group of mixed width: a line of the section, and the bits of its bytes from `shift` on. */
+/* The place of the codes of a group of mixed width: a line of the section, and the bits of its bytes from `shift`
+ * on. */
 typedef struct dci_code_group {
         uint8_t line, shift, bits;
 } dci_code_group;
@@ -64,16 +65,17 @@ typedef struct dci_code_layout {
 /* Fills in n_all and n_bytes. */
 void dci_code_layout_finish(dci_code_layout *layout);
 
-/* A learned layout from what a file says: coordinates of 8 bits, lines and groups of mixed widths, each group `apart` bytes from the one
- * before (line, shift, bits). False if there is no such layout of at most `wide` coordinates and most_bytes per block. */
+/* A learned layout from what a file says: coordinates of 8 bits, lines and groups of mixed widths, each group `apart`
+ * bytes from the one before (line, shift, bits). False if there is no such layout of at most `wide` coordinates and
+ * most_bytes per block. */
 bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups, const unsigned char *groups,
                              size_t apart, size_t wide, size_t max_bytes, dci_code_layout *out);
 
 /* The codes of a row, a byte per coordinate, into a block, whatever was there; and back. */
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes);
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes);
-/* The same for `n` rows at a time: words[c / 4 * n + row] has the codes of coordinates c to c + 3 in its bytes, from the lowest; lines
- * are `stride` bytes apart, and a row's words next to the others'. */
+/* The same for `n` rows at a time: words[c / 4 * n + row] has the codes of coordinates c to c + 3 in its bytes, from
+ * the lowest; lines are `stride` bytes apart, and a row's words next to the others'. */
 void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, size_t stride, size_t n,
                         const uint32_t *words);
 /* Codes of one layout from a row of one block to another's. */
@@ -97,8 +99,8 @@ DCI_INLINE const unsigned char *dci_code_unit(const unsigned char *block, size_t
 typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
                                  const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld);
 
-/* What a sum says of a row: out[i] = scales[i] * (half_step * (2 sums[i] - twice_bias)) + fixed. No fused multiply-add: the same
- * bits at every instruction set. */
+/* What a sum says of a row: out[i] = scales[i] * (half_step * (2 sums[i] - twice_bias)) + fixed. No fused multiply-add:
+ * the same bits at every instruction set. */
 typedef void (*dci_code_estimate_fn)(const int32_t *sums, const float *scales, size_t n, float half_step,
                                      int32_t twice_bias, float fixed, float *out);
 

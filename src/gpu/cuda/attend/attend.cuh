@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention of one query position per sequence, over rows wherever they are (split-KV decode; Dao et al. 2023,
+/* Attention of one query position per sequence, over rows wherever they are (split-KV decode; Dao et al. 2023,
  * "Flash-Decoding").
  *
  * A block takes a part of one sequence and kv head; its warps take tiles of 16 tokens in turns, each with the running
@@ -12,14 +11,14 @@
  * holds which coordinate is free as long as query and key, or output and value, agree. With g = lane / 4 and c = lane %
  * 4,
  *
- *      scores   A = queries (16 rows x 16 coordinates), B = keys (16 coordinates x 8 tokens): lane g,c holds of token g the coordinates
- *               32 j + 8 c .. + 7, which serve two steps
- *      output   A = weights (16 rows x 16 tokens), B = values (16 tokens x 8 coordinates): lane g,c loads of tokens 2c, 2c+1, 2c+8, 2c+9
- *               the coordinates 64 a + 8 g .. + 7, and its column n = g of tile e is coordinate 64 a + 8 g + e
+ *      scores   A = queries (16 rows x 16 coordinates), B = keys (16 coordinates x 8 tokens): lane g,c holds of token g
+ *               the coordinates 32 j + 8 c .. + 7, which serve two steps
+ *      output   A = weights (16 rows x 16 tokens), B = values (16 tokens x 8 coordinates): lane g,c loads of tokens 2c,
+ *               2c+1, 2c+8, 2c+9 the coordinates 64 a + 8 g .. + 7, and its column n = g of tile e is coordinate 64 a +
+ *               8 g + e
  *
  * With at most 8 query heads in a group, rows 8 to 15 of A are what rounding to the rows' type takes from rows 0 to 7,
- * of queries and of weights: scores and outputs are then as good as f32 ones, at no cost.
- */
+ * of queries and of weights: scores and outputs are then as good as f32 ones, at no cost. */
 #ifndef DCI_GPU_CUDA_ATTEND_ATTEND_CUH
 #define DCI_GPU_CUDA_ATTEND_ATTEND_CUH
 

@@ -18,8 +18,7 @@
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr float near_even = 12582912.0f; /* 1.5 * 2^23: a sum with it is rounded to a whole number */
 constexpr float whole_part = 8388608.0f; /* 2^23: the same, towards zero */
-constexpr float min_square = 0x1p-80f, max_square = 0x1p100f,
-                nothing = 0x1p-110f; /* as simd/codes/encode_template.h */
+constexpr float min_square = 0x1p-80f, max_square = 0x1p100f, nothing = 0x1p-110f; /* as simd/codes/encode_template.h */
 constexpr int n_stretches = 4;
 
 template <int DIM> struct Shape {
@@ -67,7 +66,7 @@ static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t hi
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;
         const uint32_t other = __shfl_xor_sync(all_lanes, upper ? low : high, 2);
-        const uint32_t first = upper ? other : low, third = upper ? high : other; /* of thread i & 1, and two after it */
+        const uint32_t first = upper ? other : low, third = upper ? high : other; /* of thread i & 1, and two later */
         const uint32_t mine = __byte_perm(first, third, second ? 0x7632 : 0x5410);
         const uint32_t theirs = __shfl_xor_sync(all_lanes, __byte_perm(first, third, second ? 0x5410 : 0x7632), 1);
         *even = second ? theirs : mine;

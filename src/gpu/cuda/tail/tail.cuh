@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention over tokens that were not selected, by low-bit values.
+/* Attention over tokens that were not selected, by low-bit values.
  *
  * A warp takes blocks of 128 tokens in turns, with the running maximum of online softmax. Values are "across"
  * (src/kv/stages/tail_lowbit.c): a word holds one coordinate of 32 / BITS tokens, four consecutive ones in its bytes by
  * a shift. So words go from memory straight into the registers that the integer tensor cores read (m16n8k32), and a
  * shift and a mask make four codes of them: with g = lane / 4 and c = lane % 4,
  *
- *      A = codes (16 coordinates x 32 tokens): lane g,c loads the words of coordinates 4 g .. 4 g + 3 from lines c, 4 + c, ..
+ *      A = codes (16 coordinates x 32 tokens): lane g,c loads words of coordinates 4 g to 4 g + 3, lines c, 4 + c, ..
  *      B = weights (32 tokens x 8 columns): column 2 q is the upper byte of query q's weights, 2 q + 1 the lower one
  *
  * and lane g,c receives both bytes' sums of its query c. Which token is which k is free, as long as codes and weights
@@ -19,8 +18,7 @@
  * from their middle.
  *
  * Blocks are not skipped where weights are small: in 128 tokens there is one that counts, on text as on records. So all
- * codes are requested before it is known what they are worth.
- */
+ * codes are requested before it is known what they are worth. */
 #ifndef DCI_GPU_CUDA_TAIL_TAIL_CUH
 #define DCI_GPU_CUDA_TAIL_TAIL_CUH
 
