@@ -104,8 +104,7 @@ static dci_status run_call(km_call *call)
         return refuse_bad_rows(call);
 }
 
-/* Problems side by side, a thread each, if that leaves no thread without work for long; else threads share every
- * problem. */
+/* Problems side by side, a thread each, if no thread is idle for long; else threads share every problem. */
 static void divide(km_call *call)
 {
         const dci_kmeans_config *config = call->config;

@@ -74,8 +74,7 @@ static void wish_task(void *arg, size_t task, size_t worker)
         }
 }
 
-/* Every row wishes for the nearest cluster with room, and is admitted if that has room for those that fit better
- * too. */
+/* Every row wishes for the nearest cluster with room, and is admitted if those that fit better leave room. */
 static dci_status take_turn(placing *s)
 {
         km_problem *p = s->view->problem;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Clusters that hold too much are divided by likeness: two means within the cluster, again and again until every part
- * fits. Then there are as many centroids as wanted: the smallest parts lose theirs, or the largest parts are divided
- * once more. */
+ * fits. Then there are as many centroids as wanted: the smallest parts lose theirs, or the largest are divided. */
 #include "core/internal.h"
 
 #include <stdlib.h>

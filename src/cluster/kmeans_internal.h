@@ -175,7 +175,7 @@ DCI_INLINE bool dci_km_cosine(const km_problem *problem)
 
 /* Points of the problem's rows. A bad row is reported in bad_row and bad_kind. */
 dci_status dci_km_prepare(km_problem *problem);
-/* One centroid from the space of rows into that of points: under COSINE its direction. false: it has none, nothing is
+/* One centroid from the space of rows into that of points: under COSINE its direction. false: none, nothing is
  * written. */
 bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float *out_in_points);
 
@@ -206,8 +206,7 @@ void dci_km_sort(km_view *view);
 void dci_km_score(const km_problem *problem, km_worker *worker, int form, const float *query, size_t begin, size_t end);
 /* Gives empty clusters a row each, and sorts; returns how many it could. Sorted before. */
 size_t dci_km_repair(km_view *view);
-/* Adds up the rows of every cluster: what the present centroids are worth (NULL: that is not wanted), and where they go
- * next. */
+/* Adds up the rows of every cluster: the objective of the present centroids (or NULL), and the next ones. */
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */
 void dci_km_move(km_view *view);
@@ -228,8 +227,7 @@ int dci_km_by_row(const void *a, const void *b);
 
 /* --- kmeans_balance.c ------------------------------------------------------------------------------------------- */
 
-/* Every row to a cluster with room; sorted. *out_free, unless NULL: the objective of every row with the nearest
- * centroid. */
+/* Every row to a cluster with room; sorted. *out_free, unless NULL: the objective with nearest centroids. */
 dci_status dci_km_assign_balanced(km_view *view, double *out_free);
 
 /* --- kmeans_run.c ----------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* From rows to points: checked, their mean taken away on demand, scaled to unit length under COSINE, moved near the
+/* From rows to points: checked, their mean taken away on demand, scaled to unit length (COSINE), moved near the
  * origin. */
 #include "core/internal.h"
 
@@ -9,8 +9,7 @@
 
 #include "cluster/kmeans_internal.h"
 
-/* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors
- * small. */
+/* Rows that the middle of the points is guessed from. Any will do; one near the mean keeps rounding errors small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
 /* But one that is 2^b times as long as a row takes b of the row's bits, and with them the differences of such rows. It
@@ -126,8 +125,7 @@ static bool met_bad_row(km_problem *p)
         return false;
 }
 
-/* The row that ends the sums may not be the first bad one: the value of an earlier row may be bad, which the sums need
- * not know. */
+/* The row that ends the sums may not be the first bad one: an earlier row's value may be bad, which sums miss. */
 static void look_for_bad_value(km_problem *p)
 {
         for (size_t i = 0; i < p->bad_row; i++)

@@ -63,8 +63,7 @@ dci_status dci_km_assign(km_view *view, km_assigned *out)
         return DCI_OK;
 }
 
-/* A counting sort. starts counts rows of the problem: those of the view's first cluster begin at the view's first
- * row. */
+/* A counting sort. starts counts rows of the problem: those of the view begin at its first row. */
 void dci_km_sort(km_view *view)
 {
         km_problem *p = view->problem;
@@ -242,8 +241,7 @@ static void add_up_task(void *arg, size_t task, size_t worker)
         each_cluster_of(arg, task, worker, add_up_one);
 }
 
-/* Of the squared lengths of the points, what is left of them as the objective under L2: less is mostly rounding of
- * binary32 sums. */
+/* Of the squared lengths of the points, what is left of them as the objective under L2: less is mostly rounding. */
 #define MIN_LEFT 0x1p-8
 
 dci_status dci_km_add_up(km_view *view, double *out_objective)

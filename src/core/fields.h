@@ -27,8 +27,7 @@ typedef struct dci_field {
         bool open;                /* least itself is refused */
 } dci_field;
 
-/* DCI_FIELD(config type, field, default, least, most, further members by name): the type of the row is that of the
- * field. */
+/* DCI_FIELD(config type, field, default, least, most, further members by name): the row has the field's type. */
 #define DCI_FIELD(config, field, ...)                                                                                  \
         {                                                                                                              \
                 .name = #field, .offset = offsetof(config, field),                                                     \

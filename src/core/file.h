@@ -78,10 +78,10 @@ typedef struct dci_file {
         bool mapped;
 } dci_file;
 
-/* Validates everything (magic, order, lengths against the real size, overlaps, alignment, every checksum, zero
- * padding) before handing out a byte. `memory` stays the caller's and must outlive the dci_file; sections are
- * aligned to 64 bytes if it is. A container of a newer version is DCI_ERR_UNSUPPORTED, anything else DCI_ERR_FORMAT.
- * On failure *out_file is empty. */
+/* Validates everything (magic, order, lengths against the real size, overlaps, alignment, every checksum, zero padding)
+ * before handing out a byte. `memory` stays the caller's and must outlive the dci_file; sections are aligned to 64
+ * bytes if it is. A container of a newer version is DCI_ERR_UNSUPPORTED, anything else DCI_ERR_FORMAT. On failure
+ * *out_file is empty. */
 dci_status dci_file_parse(const void *memory, size_t n_bytes, uint32_t kind, dci_file *out_file);
 
 /* Reads a regular file and parses it. The header must agree with the file's size before anything is allocated. */

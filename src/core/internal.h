@@ -51,8 +51,7 @@ DCI_INLINE int dci_lowest_bit(uint64_t bits)
 /* Records the sentence and returns `status`, so that a check reads: return dci_fail(DCI_ERR_INVALID, "..."). */
 dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3);
 
-/* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to give back at that
- * point. */
+/* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to release there. */
 #define DCI_TRY(call)                                                                                                  \
         do {                                                                                                           \
                 const dci_status tried_ = (call);                                                                      \
@@ -83,8 +82,7 @@ bool dci_add(size_t a, size_t b, size_t *out);
  * short. A zero count gives one byte. Free with the same count and size. */
 void *dci_alloc(dci_context *context, size_t count, size_t size);
 void *dci_calloc(dci_context *context, size_t count, size_t size);
-/* n_bytes aligned to whole memory pages, which devices lock. Freed as others, with a count of n_bytes and a size of
- * 1. */
+/* n_bytes aligned to memory pages, which devices lock. Freed as others, with a count of n_bytes and a size of 1. */
 #define DCI_MEMORY_PAGE 4096
 void *dci_alloc_pages(dci_context *context, size_t n_bytes);
 void dci_free(dci_context *context, void *pointer, size_t count, size_t size);
@@ -95,8 +93,7 @@ typedef struct dci_rng {
         uint64_t state[4];
 } dci_rng;
 void dci_rng_seed(dci_rng *rng, uint64_t seed);
-/* An independent stream for item `stream`: the same whatever was drawn from `rng`'s siblings, so work can be divided
- * freely. */
+/* An independent stream for item `stream`: the same whatever was drawn from its siblings, so work can be divided. */
 dci_rng dci_rng_split(const dci_rng *rng, uint64_t stream);
 uint64_t dci_rng_next(dci_rng *rng);
 /* Unbiased integer in [0, bound), bound >= 1. */

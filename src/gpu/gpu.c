@@ -5,8 +5,7 @@
 
 #include <string.h>
 
-/* How attention is divided. A multiprocessor runs one block at a time; a block takes so long for itself as for that
- * many tokens. */
+/* How attention is divided. A multiprocessor runs one block at a time; a block costs as much as that many tokens. */
 #define BLOCK_TOKENS ((size_t)512)
 #define FEWEST_TOKENS ((size_t)64) /* of a split */
 #define MAX_UNDIVIDED ((size_t)384)
@@ -127,8 +126,8 @@ typedef struct division {
 } division;
 
 /* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once
- * would take as long as all. Parts are not rounded: then longer lists never have fewer, and who takes memory for the
- * longest has enough for all. */
+ * would take as long as all. Parts are not rounded, so longer lists never have fewer, and room for the longest is
+ * enough. */
 static int32_t parts_of(const division *d, size_t most)
 {
         size_t best = 1, least = 0; /* least: what the best takes, times as many */

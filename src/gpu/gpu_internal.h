@@ -36,18 +36,15 @@ typedef struct dci_gpu_ops {
         /* Memory of the device, aligned to 256 bytes. */
         dci_status (*alloc)(dci_gpu *gpu, size_t n_bytes, void **out);
         void (*free)(dci_gpu *gpu, void *memory, size_t n_bytes);
-        /* Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets
-         * us). */
+        /* Locks and maps host memory, which it first moves to the device's memory node where the system allows that. */
         dci_status (*pin)(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address);
         void (*unpin)(dci_gpu *gpu, void *memory);
-        /* Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host
-         * (pinned) and device. */
+        /* Streams (cudaStream_t; NULL: the default one). Copies: between any two of pinned host memory and device. */
         dci_status (*stream_create)(dci_gpu *gpu, void **out);
         void (*stream_destroy)(dci_gpu *gpu, void *stream);
         /* That it is one of this device's, and not broken. */
         dci_status (*stream_check)(dci_gpu *gpu, void *stream);
-        /* That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes
-         * on. */
+        /* That it is not being captured: else DCI_ERR_INVALID, as where the host waits, and the capture goes on. */
         dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
         dci_status (*stream_wait)(dci_gpu *gpu, void *stream); /* the host waits */
         dci_status (*copy)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes);
@@ -106,8 +103,8 @@ DCI_GPU_EACH_KERNEL(DCI_GPU_REFERENCE)
 #undef DCI_GPU_REFERENCE
 
 extern const dci_gpu_ops dci_gpu_ops_host; /* host/device.c */
-/* On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the
- * graph that is captured runs. */
+/* On a stream (`object`) of the host device: run(args) at once, or, with a copy of args, when the captured graph
+ * runs. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
 /* cuda/device.c; in builds without CUDA (cuda/stub.c): NULL, and an error DCI_ERR_UNSUPPORTED. */
@@ -121,8 +118,7 @@ int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, s
 /* Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2;
  * rows: their bytes); at most DCI_GPU_MAX_PARTS. More groups never have fewer. */
 int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes);
-/* Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX:
- * too many. */
+/* Bytes of `partial` and, in the last dci_lines(4 * n_lists), of `arrived`; 0: one split; SIZE_MAX: too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
 
 #endif

@@ -48,12 +48,11 @@ typedef struct dci_kernels {
         dci_score_strided_fn score_strided[DCI_N_DTYPES][DCI_N_FORMS];
         dci_score_many_fn score_many[DCI_N_DTYPES][DCI_N_FORMS];
 
-        /* Squared norm of one row in the canonical order; not finite exactly when the row holds NaN or infinity, or
+        /* Squared norm of one row in the canonical order; not finite exactly if the row has NaN or infinity, or
          * overflows. */
         float (*norm2[DCI_N_DTYPES])(const void *row, size_t dim);
 
-        /* out[p] += sum over i < n of weights[i] * rows[i][p], i ascending, by fused multiply-add; weights NULL: all
-         * 1. */
+        /* out[p] += sum over i < n of weights[i] * rows[i][p], i ascending, by fused multiply-add; NULL: all 1. */
         void (*add_rows[DCI_N_DTYPES])(const void *const *rows, const float *weights, size_t n, size_t dim, float *out);
 
         /* Elements to float (exact), and float to elements by rounding to nearest even. */
@@ -88,18 +87,15 @@ typedef struct dci_kernels {
         size_t (*rows_hit)(const float *products, size_t n_rows, const float *offset, const float *thresholds,
                            uint32_t *out_rows, uint32_t *out_bits);
 
-        /* Columns of DCI_PRODUCT_COLUMNS rows (fewer: zeros), coordinate by coordinate: out[p * DCI_PRODUCT_COLUMNS +
-         * i]. */
+        /* Columns of DCI_PRODUCT_COLUMNS rows (fewer: zeros), by coordinate: out[p * DCI_PRODUCT_COLUMNS + i]. */
         void (*pack_columns)(const float *rows, size_t ld, size_t n_rows, size_t dim, float *out);
 
         /* out[r * DCI_PRODUCT_COLUMNS + c] = rows[r] . column c of packed columns, summed in ascending order by fused
-         * multiply-add (scalar: product by product). Ranks candidates as a matrix product does; the row kernels
-         * decide. */
+         * multiply-add (scalar: product by product). Ranks candidates; the row kernels decide. */
         void (*products)(const float *rows, size_t ld, size_t n_rows, const float *columns, size_t dim, float *out);
 
         /* Of contiguous rows, by coordinate: most[j] and least[j] become the extremes of themselves and all rows; and
-         * out[j] += |row[j] - centre[j]|, row by row. The same bits at every level, but for the sign of a zero that is
-         * least. No NaN. */
+         * out[j] += |row[j] - centre[j]|, row by row. The same bits at every level, but for a zero's sign. No NaN. */
         void (*extend)(const float *rows, size_t n_rows, size_t dim, float *most, float *least);
         void (*add_distances)(const float *rows, size_t n_rows, size_t dim, const float *centre, float *out);
 
@@ -111,8 +107,7 @@ typedef struct dci_kernels {
         /* The last coordinate of the unscaled MIPS lift: out[i] = sqrt(max(c_squared - norms2[i], 0)). */
         void (*lift)(const float *norms2, size_t n, float c_squared, float *out);
 
-        /* Appends the values in [low, high], in order, and adds to *n_below how many are less than low. Room for n +
-         * 16. */
+        /* Appends the values in [low, high], in order; adds to *n_below how many are less than low. Room for n + 16. */
         size_t (*keep_between)(const float *values, size_t n, float low, float high, float *out, size_t *n_below);
 
         /* The k-th smallest of n values, exactly. 1 <= k <= n, no NaN; order: scratch for n. */
@@ -143,8 +138,8 @@ typedef struct dci_kernels {
                                int64_t *out_total);
 
         /* out[i * ld + j] = sum over p < n of x[p * ld + i] * x[p * ld + j], for j <= i < dim, p ascending, by fused
-         * multiply-add (scalar: product by product). dim <= ld, a multiple of DCI_PRODUCT_COLUMNS; out: ld x ld, of
-         * which more is overwritten. */
+         * multiply-add (scalar: product by product). dim <= ld, a multiple of DCI_PRODUCT_COLUMNS; out: ld x ld, all
+         * may change. */
         void (*squares)(const float *x, size_t ld, size_t n, size_t dim, float *out);
 
         /* Small matrices in double precision, products and sums rounded one by one, the same bits at every level. The

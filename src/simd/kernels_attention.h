@@ -105,8 +105,7 @@ static float split_weights(const float *terms, const float *scales, size_t n, in
 }
 
 /* Queries that share what is loaded of a row, and vectors of columns at a time: with few queries more, because one sum
- * after the other would wait for itself, but not so many that the queries' weights, which compilers keep for all of
- * them, find no room. */
+ * after the other would wait for itself, but not so many that the queries' weights find no room. */
 #define BLEND_QUERIES (BLEND_SUMS < DCI_MANY_QUERIES ? BLEND_SUMS : DCI_MANY_QUERIES)
 #define BLEND_VECTORS(n_queries) (BLEND_SUMS / (n_queries) >= 4 ? 4 : BLEND_SUMS / (n_queries) >= 3 ? 2 : 1)
 

@@ -366,8 +366,7 @@ static float reached_by(const float *values, size_t n, size_t k, int32_t *order)
         return dci_bits_float((uint32_t)flip(low));
 }
 
-/* Bisection between the extremes of each column, 16 columns at a time; 14 steps part the range finely enough for a
- * guess. */
+/* Bisection between the extremes of each column, 16 columns at a time; 14 steps are fine enough for a guess. */
 static void columns_reached_by(const float *products, size_t ld, size_t n_rows, size_t n_columns, size_t rank,
                                float *out)
 {

@@ -9,8 +9,8 @@
  * centre alone is left for needs no decision. Centre the data first: the bound is in proportion to lengths.
  *
  * So is the order that the products give: where centres are closer together than 2^-12 of their lengths or so, it is
- * rounding that decides among them. by_distance lets the canonical |point - centre|^2 decide instead, which has no such
- * difference to take. */
+ * rounding that decides among them. by_distance lets the canonical |point - centre|^2 decide, which takes no such
+ * difference. */
 #ifndef DCI_SIMD_NEAREST_H
 #define DCI_SIMD_NEAREST_H
 
@@ -60,8 +60,7 @@ void dci_nearest_move(const dci_context *context, const dci_nearest *nearest, co
 void dci_nearest_prepare(const dci_context *context, const float *centres, size_t ld, size_t n, size_t dim,
                          void *memory, dci_nearest *out);
 
-/* The same as put, with another offset than |centre|^2 / 2: what nearest means is then the highest point . centre -
- * offset. */
+/* The same as put, with another offset than |centre|^2 / 2: nearest is then the highest point . centre - offset. */
 void dci_nearest_put_offset(dci_nearest *nearest, size_t i, float offset);
 
 /* Centre i is the nearest of no point until it is put again. */
@@ -72,8 +71,7 @@ void dci_nearest_close(dci_nearest *nearest, size_t i);
 void dci_nearest_find(const dci_nearest *nearest, const float *points, size_t ld, size_t n_points, void *scratch,
                       int32_t *out, float *out_score);
 
-/* Points that stay: lays out memory; packs those from `first` (a multiple of 32) on, any ranges by any threads; finds
- * for a range. */
+/* Points that stay: lays out memory; packs those from `first` (a multiple of 32), on any threads; finds for a range. */
 #define DCI_NEAREST_BLOCK ((size_t)32)
 size_t dci_nearest_points_bytes(const dci_context *context, size_t n, size_t dim);
 void dci_nearest_points_init(const dci_context *context, const float *points, size_t ld, size_t n, size_t dim,

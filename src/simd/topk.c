@@ -177,8 +177,7 @@ static int64_t lowest_ids(dci_topk *topk, float score, size_t n)
         return topk->ids.fn(topk->ids.ctx, dci_topk_slot(topk->keys[n - 1]));
 }
 
-/* The k best of more entries, equal ones by their ids. They stay in the order they came in: who gathers them counts on
- * that. */
+/* The k best of more entries, equal ones by their ids. They keep their order, which the caller relies on. */
 static void keep_best(dci_topk *topk)
 {
         for (size_t i = 0; i < topk->n; i++)
@@ -215,8 +214,7 @@ static void cut(dci_topk *topk)
         topk->n = n;
         if (n > topk->k + topk->k / 8) /* too many equal scores for a threshold to part them */
                 keep_best(topk);
-        /* k rows reach this. Where ids ascend with slots they win a tie against any later row, so that one must be
-         * better. */
+        /* k rows reach this. Where ids ascend with slots they win ties, so a later row must be better. */
         if (topk->ids.fn == NULL)
                 reached = nextafterf(reached, INFINITY);
         topk->threshold = topk->descending ? reached : -reached;

@@ -210,8 +210,7 @@ void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const 
 
 /* The residual r stands at right angles to y, and under a random rotation any such direction is as likely as another,
  * so q . r / (|q| |r|) is at most a coordinate of a random unit vector of dim - 1 dimensions, which exceeds t with a
- * probability of at most exp(-(dim - 1) t^2 / 2) (the measure of a spherical cap; Ball 1997, lecture 2); on both sides
- * twice that. */
+ * probability of at most exp(-(dim - 1) t^2 / 2) (a spherical cap; Ball 1997, lecture 2); on both sides twice that. */
 double dci_bound_share(size_t dim, double probability)
 {
         if (!(probability < 1.0) || dim < 2)

@@ -16,8 +16,7 @@ static const float normal_levels[5][8] = {{0},
                                           {0.2451f, 0.7560f, 1.344f, 2.152f},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
 
-/* Squared lengths between these are exact enough in binary32; below, squares may have vanished, and above,
- * overflowed. */
+/* Squared lengths between these are exact enough in binary32; others may have vanished or overflowed. */
 #define MIN_SQUARE 0x1p-80f
 #define MAX_SQUARE 0x1p100f
 /* What is shorter is taken for nothing: its inverse would overflow. */
@@ -33,8 +32,7 @@ static int section_of(int32_t bits)
         return dci_code_is_wide(bits) ? DCI_CODE_8 : 5 - (int)bits;
 }
 
-/* Even steps for the normal distribution (Max 1960, table II), and what else a row may multiply them with: least error
- * at 4 bits. */
+/* Even steps for the normal distribution (Max 1960, table II), and other factors of a row: least error at 4 bits. */
 static const float even_step[5] = {0.0f, 1.596f, 0.9957f, 0.0f, 0.3352f};
 static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
 /* A row's unit, in deviations of its coordinates, where ranks matter. */
@@ -85,7 +83,7 @@ size_t dci_coder_scratch_bytes(size_t dim)
         return 4 * dci_lines(padded(dim, 32) * sizeof(float));
 }
 
-/* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. What rounding them does is part of the
+/* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. Their rounding is part of the
  * levels. */
 static void make_levels(dci_coder *coder)
 {
@@ -346,8 +344,7 @@ static void copy_words(const dci_coder *coder, const unsigned char *lines, size_
                                 memcpy(words + line * PAIR + r * 4, lines + (line * n + r) * 4, 4);
 }
 
-/* Of a row whose coordinates overflow, codes say nothing, and exclude nothing: centres and transforms of a file may be
- * any numbers. */
+/* Of a row whose coordinates overflow, codes say and exclude nothing: numbers in a file may be anything. */
 static dci_coded_row row_of(const dci_code_written *written, size_t r)
 {
         const dci_coded_row row = {written->scale[r], written->residual[r], written->reach[r]};

@@ -13,8 +13,7 @@
 
 #define MAX_STEPS 60 /* of one eigenvalue; three are usual */
 
-/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T is stored in its place.
- * p: n. */
+/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v of I - beta v v^T is stored there. p: n. */
 static double reflect(const dci_kernels *kernels, size_t n, double *a, size_t k, double *p, double *out_beta)
 {
         const size_t m = n - k - 1;
@@ -68,8 +67,7 @@ static void tridiagonal(const dci_kernels *kernels, size_t n, double *a, double 
         }
 }
 
-/* Without a library's care for the smallest and the largest numbers: what comes here is near the matrix in size, or
- * nothing. */
+/* Without a library's care for the smallest and the largest numbers: numbers here are near the matrix in size, or 0. */
 static double hypotenuse(double a, double b)
 {
         return sqrt(a * a + b * b);

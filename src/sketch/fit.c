@@ -8,11 +8,10 @@
 
 #include "sketch/fit.h"
 
-/* Added to the second moment of queries, as a share of its mean on the diagonal: directions that no query has taken
- * still count a little. */
+/* Added to the second moment of queries, as a share of its mean on the diagonal: unseen directions still count a
+ * little. */
 #define FLOOR 1e-2
-/* Of the largest variance of a coordinate, and of the rows' mean square: what the smallest variance is taken for at
- * least. */
+/* Of the largest variance of a coordinate, and of the rows' mean square: the least variance. */
 #define SMALLEST 1e-12
 /* The rows' deviation, or how far their mean is from the origin: with what lies between these, no row and no query that
  * is taken overflows binary32 in units of the smallest deviation, or of the largest. */

@@ -7,8 +7,7 @@
 
 #include "sketch/frames.h"
 
-/* A frame ends when its rows' mean is off its centre by more than this share of their variance: that much more
- * distortion. */
+/* A frame ends when its rows' mean is off its centre by this share of their variance: that much more distortion. */
 #define DRIFT 0.1
 /* Rows that give their mean well enough. */
 #define ENOUGH (DCI_PENDING + 1)
@@ -159,8 +158,7 @@ static bool far_off(const dci_frames *frames, const float *centre, float *mean)
         return off > DRIFT * (variance > 0.0 ? variance : 0.0);
 }
 
-/* A learned frame is left by another fit only: its estimates are drawn to its centre, so those of two centres would not
- * compare. */
+/* A learned frame is left by another fit only: its estimates lean to its centre, so two would not compare. */
 static bool follows(const dci_frames *frames)
 {
         const size_t n = atomic_load(&frames->n);
@@ -189,8 +187,8 @@ void dci_frames_drop(dci_frames *frames, size_t n)
                 keep_pending(frames, n < frames->n_pending ? frames->n_pending - n : 0);
 }
 
-/* Between rows the last frame goes on even if its own rows have gone: rows that come and go by the dozen would never
- * get theirs. */
+/* Between rows the last frame goes on even if its own rows have gone: a dozen rows that come and go would never get
+ * theirs. */
 void dci_frames_cut(dci_frames *frames, size_t n_used)
 {
         const size_t n = atomic_load(&frames->n);

@@ -161,8 +161,7 @@ void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const 
 void dci_coded_estimate_run(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
                             float *out);
 
-/* How far estimates of one query may err, in the same places: for certain, or under a random rotation with a
- * probability. */
+/* How far estimates of one query may err, in the same places: for certain, or with a probability (random rotation). */
 void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t query, const dci_unit *units,
                      size_t n_units, double probability, float *out);
 

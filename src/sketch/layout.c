@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Which coordinates of a learned transform get how many bits: to those where a bit takes away most (transform coding;
- * Huang and Schultheiss 1963), four at a time, and packed into words of which each of four bytes holds up to eight
- * bits. */
+ * Huang and Schultheiss 1963), four at a time, and packed into words of four bytes of up to eight bits. */
 #include "core/internal.h"
 
 #include <string.h>

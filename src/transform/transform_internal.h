@@ -72,8 +72,8 @@ dci_status dci_transform_check_row(const transform_rows *rows, size_t row, doubl
 void dci_transform_scale(const transform_rows *rows, size_t row, double factor, void *out);
 
 /* Writes all rows, which must be checked: the check is a pass of its own, so that a refusal leaves the output alone. It
- * runs on the calling thread, because with the float kernel it takes a fraction of the time of the writes, and a call
- * opens one region at most. */
+ * runs on the calling thread, as the float kernel takes a fraction of the writes' time, and a call opens one region at
+ * most. */
 dci_status dci_transform_write(dci_context *context, transform_job *job);
 
 #endif

@@ -10,8 +10,7 @@
  *  - row (of a sequence): the number that a sequence has on the device, 0 to max_sequences - 1.
  *  - lane: the rows of one layer, device row and kv head in device memory: [sink][ring][hot] slots. sink has the first
  *    `sink` positions; slot sink + p % ring has position p >= n - ring; hot has fetched positions.
- *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: the place of a unit in
- *    hot. */
+ *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: a unit's place in hot. */
 #ifndef DCI_GPU_ARGS_ROWS_H
 #define DCI_GPU_ARGS_ROWS_H
 
@@ -108,8 +107,7 @@ typedef struct dci_gpu_pack_args {
         unsigned char *out;
 } dci_gpu_pack_args;
 
-/* Updates the table of resident pages: for each of n pairs of a block and its place (-1: none), places[block] = place.
- * No block twice. */
+/* Updates the table of resident pages: places[block] = place for n pairs (place -1: none), no block twice. */
 typedef struct dci_gpu_reside_args {
         const int32_t *changes;
         int32_t *places;
@@ -126,14 +124,13 @@ typedef struct dci_gpu_item {
  *
  * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this
  * order:
- *   1. A unit of the list that a frame holds is a hit: its stamp becomes *now.
- *   2. The misses, ascending, take frames that had no hit, those longest unused first: by age = min(*now - stamp,
+ *   1. A unit of the list that a frame holds is a hit: its stamp becomes *now. 2. The misses, ascending, take frames
+ *   that had no hit, those longest unused first: by age = min(*now - stamp,
  *      DCI_GPU_AGES - 1), empty frames have the greatest age DCI_GPU_AGES, equal ones by number. tag and stamp are set,
  *      and an item is written.
  *   3. Without a free frame, attention reads the token in the pool.
- * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic.
- * out_header: sink_end, recent_begin and n_tokens are copied there (3 x n_sequences), so that later kernels find them
- * on the device. */
+ * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic. out_header: sink_end,
+ * recent_begin and n_tokens are copied there (3 x n_sequences), on the device for later kernels. */
 typedef struct dci_gpu_resolve_args {
         int32_t n_sequences, n_heads, stride, unit_shift;
         const int32_t *rows;
@@ -153,8 +150,7 @@ typedef struct dci_gpu_resolve_args {
 } dci_gpu_resolve_args;
 
 /** Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
- * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: all lists have the
- * same). */
+ * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: the same for all). */
 typedef struct dci_gpu_gather_args {
         int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a list, as the host knows it */
         const int32_t *rows;

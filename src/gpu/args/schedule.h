@@ -51,8 +51,8 @@ typedef struct dci_gpu_gate_args {
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         dci_gpu_selection_cache selection;
         int32_t *due; /* by list of the call: 0 or DCI_GPU_DUE_* */
-        /* BOUNDARY: NULL, or [row], boundary_step bytes apart, one byte for each token modulo boundary_mask + 1, a
-         * power of two */
+        /* BOUNDARY: NULL, or [row], boundary_step bytes apart: a byte per token modulo boundary_mask + 1, a power of
+         * 2 */
         unsigned char *boundaries;
         uint64_t boundary_step;
         int32_t boundary_mask, reserved;

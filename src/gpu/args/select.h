@@ -10,8 +10,7 @@
  *    listed.
  *  - list: what one sequence and kv head selects; number sequence of the call * n_heads + head.
  *
- * Determinism: results do not depend on how a kernel's work is divided, except for the last bits of sums of
- * exponentials (`parts`). */
+ * Determinism: results do not depend on how work is divided, but for the last bits of `parts`. */
 #ifndef DCI_GPU_ARGS_SELECT_H
 #define DCI_GPU_ARGS_SELECT_H
 
@@ -89,16 +88,15 @@ enum {
  * CODES: as src/kv/stages/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs`
  * (sketch/rotate.h: 6 x part, part the largest power of two that is not above dim), and rounded to bytes; score =
  * (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no fused multiply-add, fixed = q . centre. But
- * for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
- * LEARNED: blocks of 4 dim bits bytes; the query is transformed by its head's record. Coordinates are sums in binary32
- * in any order, so that a byte next to a rounding boundary may be one more or less than the CPU's.
- * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding
- * times 2^-8.
+ * for `fixed`, whose order of summation is free, the CPU's numbers to the bit. LEARNED: blocks of 4 dim bits bytes; the
+ * query is transformed by its head's record. Coordinates are sums in binary32 in any order, so that a byte next to a
+ * rounding boundary may be one more or less than the CPU's. Others: sums of products in binary32 of rows and (in two
+ * parts, if need be) queries: no worse than the rows' rounding times 2^-8.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
- * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, from the pool; only if lanes.keys is
- * given, else -FLT_MAX and 0. */
+ * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, the pool; -FLT_MAX and 0 without
+ * lanes.keys. */
 typedef struct dci_gpu_score_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t kind, bits; /* bits: 4, 2 or 1; LEARNED: also 3, and 8 */

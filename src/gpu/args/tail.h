@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Arguments of the kernels that attend to tokens that were not selected (dci/kv.h: tails). Conventions are those of
- * args/select.h. */
+/* Arguments of the kernels that attend to tokens that were not selected (tails); conventions: args/select.h. */
 #ifndef DCI_GPU_ARGS_TAIL_H
 #define DCI_GPU_ARGS_TAIL_H
 
@@ -32,8 +31,7 @@ typedef struct dci_gpu_tail_args {
  * (s - r), and their values add up to s mean - sum of selected values; with `whole`, scale * q . mean and (s - r) mean,
  * and no row is read. Pages that were selected whole have no part in it.
  *
- * positions, counts: selected tokens, ascending, as select writes them, [list][stride]; slots: their rows, as attend
- * takes them. */
+ * positions, counts: selected tokens, ascending, as from select, [list][stride]; slots: their rows, as in attend. */
 typedef struct dci_gpu_tail_sums_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, page_shift, whole;

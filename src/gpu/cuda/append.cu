@@ -115,8 +115,7 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
         }
 }
 
-/* Threads of a block write one head's part of a page from end to end; four loads of each are under way before the first
- * store. */
+/* Threads of a block write one head's part of a page from end to end; each issues four loads before its first store. */
 static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_gpu_pack_args args)
 {
         constexpr int depth = 4;

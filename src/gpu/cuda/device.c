@@ -3,8 +3,8 @@
 /* CUDA devices, by the runtime's C interface. The runtime is linked statically and loads the driver when it is first
  * called: a machine without one gets a status, not a loader's error.
  *
- * The current device is the calling thread's, and the caller's: each call makes its own current and puts the old one
- * back. */
+ * The current device is the calling thread's, and the caller's: each call makes its own current and restores the one
+ * before. */
 #include "gpu/gpu_internal.h"
 
 #include <errno.h>
@@ -297,8 +297,7 @@ static void cuda_stream_destroy(dci_gpu *gpu, void *stream)
                 ON_DEVICE_QUIETLY(gpu, cudaStreamDestroy((cudaStream_t)stream));
 }
 
-/* Nothing here asks whether the stream's work is done: that would end a capture. An earlier kernel's error shows in any
- * call. */
+/* Does not query the stream's work, which would end a capture. An earlier kernel's error shows in any call. */
 static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 {
 #if CUDART_VERSION >= 12080
@@ -310,8 +309,7 @@ static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
                                 gpu->device);
         return DCI_OK;
 #else
-        /* Older runtimes do not report a stream's device; an event of ours cannot be recorded on a stream of another
-         * one. */
+        /* Older runtimes do not report a stream's device; recording an event on another device's stream fails. */
         unsigned flags = 0;
         (void)gpu;
         return dci_gpu_cuda_status(cudaStreamGetFlags(stream, &flags), "the stream %p is not usable", (void *)stream);

@@ -5,8 +5,7 @@
  * The bus answers after a microsecond or more, so what counts is how many bytes are requested before the first answer:
  * 55 GB/s times 2 us are 110 KB. A thread first works out where its vectors are (items, table, piece: three reads that
  * depend on each other), then requests them all. With resident pages a unit's place is requested together with its
- * piece, so the chain of reads is no longer. docs/experiments.md compares other ways (shared memory, the copy
- * engine). */
+ * piece, so the chain of reads is no longer. Other ways: docs/experiments.md. */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"
@@ -86,8 +85,7 @@ static __device__ __forceinline__ void count_taken(const dci_gpu_gather_args &ar
                   1ull);
 }
 
-/* The compiler would rather finish one chain of reads before it begins the next; it moves none past this. All lanes of
- * a warp get here. */
+/* The compiler would finish one chain of reads before the next; it moves none past this. All lanes get here. */
 static __device__ __forceinline__ void phase()
 {
         __syncwarp();
@@ -105,8 +103,7 @@ static __device__ __forceinline__ Route route_near(const dci_gpu_gather_args &ar
         return {(is_key ? from.key : from.value) + at, (is_key ? to.key : to.value) + at};
 }
 
-/* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next, so that they wait
- * together. */
+/* Vectors base, base + stride, ... of a thread: each of the three reads for all before the next: they wait together. */
 template <bool resident> struct Finder {
         int2 items[depth]; /* position, slot */
         uint32_t in_unit[depth];

@@ -59,8 +59,7 @@ int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16
 DCI_GPU_EACH_KERNEL(DCI_GPU_LAUNCHER)
 #undef DCI_GPU_LAUNCHER
 
-/* The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs
- * no more is not requested. */
+/* The least shared memory of a block on any supported device (8.6, 8.9, 12.0): no more need not be requested. */
 #define DCI_GPU_CUDA_MIN_SHARED ((size_t)99 * 1024)
 
 /* Shared memory of a block, including the kernel's static part; SIZE_MAX: there is no kernel. */

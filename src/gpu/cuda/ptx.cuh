@@ -125,8 +125,7 @@ static __device__ __forceinline__ void ptx_store_four_kept(float *at, float4 x)
                      : "memory");
 }
 
-/* Counts one up; what this thread knows of was written before, and what the ones before it knew of is known
- * afterwards. */
+/* Counts one up: releases this thread's earlier writes, and acquires those of the threads that counted before. */
 static __device__ __forceinline__ int ptx_arrive(int32_t *at)
 {
         int before;

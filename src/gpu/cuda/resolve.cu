@@ -19,8 +19,7 @@ constexpr int n_bins =
         DCI_GPU_AGES + 2;     /* bin 0: empty frames, 1: the oldest, DCI_GPU_AGES: those used last; an even number */
 constexpr int taken = 0xffff; /* in place of a bin: the frame has a hit */
 
-/* Shared memory after the fixed part: list, frame of each entry, first entries of misses, frames that leave, bins of
- * frames. */
+/* Shared memory after the fixed part: list, frames of entries, first entries of misses, evicted frames, bins. */
 struct Shared {
         int32_t *positions;
         int16_t *frame;
@@ -115,8 +114,7 @@ static __device__ __forceinline__ Held held_at(const int32_t *tags, const uint32
         return f < n_frames ? Held{__ldcg(tags + f), __ldcg(stamps + f)} : Held{-1, 0};
 }
 
-/* Frames search for their units: hits are stamped, others get the bin of their age. The thread's first frame is there
- * already. */
+/* Frames search for their units: hits are stamped, others get the bin of their age. The first frame is loaded. */
 static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, Held held,
                                                  const int32_t *tags, uint32_t *stamps, uint32_t now)
 {
@@ -197,8 +195,7 @@ template <typename Visit> static __device__ __forceinline__ void count_run(const
         }
 }
 
-/* Fills s.leaving with frames, those longest unused first, as many as are wanted or there are. Returns how many there
- * are. */
+/* Fills s.leaving with frames, those longest unused first, as many as are wanted or there are; returns their number. */
 static __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_frames, uint32_t wanted, uint32_t *sums)
 {
         for (int i = threadIdx.x; i < n_warps * n_bins / 2; i += n_threads)
@@ -206,8 +203,7 @@ static __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_fr
         __syncthreads();
         count_run(s, n_frames, [](int, int) {});
         __syncthreads();
-        /* Two bins to a word, and a word to a thread: all earlier bins' frames and earlier warps' come before a
-         * warp's. */
+        /* Two bins to a word, a word to a thread: frames of earlier bins and earlier warps come before a warp's. */
         uint32_t before_all = 0;
         for (int base = 0; base < n_bins / 2; base += n_threads) {
                 const int word = base + threadIdx.x;

@@ -81,8 +81,7 @@ static void read_list(reading *l, const int32_t *slots, int32_t n)
                         read_row(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, ~slots[s], l->head));
 }
 
-/* Merges the result with the tail, by their shares of the whole sum. The tail's row is not read where its lse is
- * -infinity. */
+/* Merges the result with the tail, by their shares of the whole sum. A tail with lse -infinity is not read. */
 static void finish(const reading *l, int32_t g, uint64_t query)
 {
         const dci_gpu_attend_args *args = l->args;

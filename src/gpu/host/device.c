@@ -4,8 +4,7 @@
  * number format, so that reads of what was never written show. A stream does its work at once, unless it captures: then
  * calls are written down, and done when the graph is launched. Its kernels are the references.
  *
- * Everything that is taken must be given back before the device is closed, as on any other; what is not, the allocator
- * misses. */
+ * All memory must be freed before the device is closed, as on any other; what is not, the allocator misses. */
 #define _GNU_SOURCE
 #include "gpu/gpu_internal.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Reference of cuda/encode/encode_learned.cu: a prompt's learned codes row by row, in the order of operations of
- * simd/codes/encode_levels.h. */
+/* Reference of cuda/encode/encode_learned.cu: learned codes row by row, in the order of simd/codes/encode_levels.h. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>

@@ -183,8 +183,7 @@ typedef struct summing {
         int32_t sum;
 } summing;
 
-/* Three bits are stored in two pieces: when the first comes, the second is read ahead; when that comes, it is passed
- * over. */
+/* Three bits are stored in two pieces: with the first the second is read ahead, and later passed over. */
 static void sum_piece(void *ctx, const piece *p)
 {
         summing *s = ctx;

@@ -34,8 +34,7 @@ enum { DCI_CODE_8, DCI_CODE_4, DCI_CODE_3, DCI_CODE_2, DCI_CODE_1, DCI_CODE_WIDT
 extern const int dci_code_bits[DCI_CODE_WIDTHS];
 extern const size_t dci_code_step[DCI_CODE_WIDTHS]; /* the coordinates of a section are a multiple of this */
 
-/* The place of the codes of a group of mixed width: a line of the section, and the bits of its bytes from `shift`
- * on. */
+/* The place of the codes of a group of mixed width: a line of the section, and bits of its bytes from `shift`. */
 typedef struct dci_code_group {
         uint8_t line, shift, bits;
 } dci_code_group;

@@ -43,8 +43,7 @@ typedef struct dci_code_levels {
         float wider; /* with a worth: a row's unit is so many times the mean size of its coordinates, 1 at least */
         float per_unit[9]; /* a deviation in units of levels, by bits */
         float unit;        /* without a worth: that of a level, in deviations */
-        /* To 4 bits: the magnitudes that part two levels, from the least; the least level around zero; what each limit
-         * adds. */
+        /* To 4 bits: the magnitudes that part two levels, from the least; the least level; what each limit adds. */
         float limits[5][8], least[5], more[5][8];
 } dci_code_levels;
 

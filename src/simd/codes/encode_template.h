@@ -58,8 +58,7 @@ static void gather(const dci_code_transpose_block *turn, const float *const *row
         }
 }
 
-/* `log` stages of a Hadamard transform on 2^log vectors, `step` coordinates apart; signs: of the first of them, or
- * NULL. */
+/* `log` stages of a Hadamard transform on 2^log vectors, `step` coordinates apart; signs: of the first, or NULL. */
 DCI_INLINE void butterflies(float *y, size_t step, size_t log, const float *signs)
 {
         F x[1 << RADIX];

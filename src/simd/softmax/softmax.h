@@ -41,11 +41,11 @@ typedef struct dci_softmax_kernels {
         /* For n <= DCI_SOFTMAX_ROWS rows of a tile and each query the score x = (product of bytes) * scales[i] * scale
          * - shift, in powers of two, and 2^x, right to 2e-4 from -126 on and less than 2^-126 below. Lane i mod 16 of a
          * query's sum grows by it, that of its most becomes at least x, and it is stored as bf16 (0 for rows that are
-         * not there), rounded: terms[(q / 2 * DCI_SOFTMAX_ROWS + i) * 2 + q mod 2]. 2^x may be infinite, and then the
-         * terms are of no use. */
+         * not there), rounded: terms[(q / 2 * DCI_SOFTMAX_ROWS + i) * 2 + q mod 2]. If 2^x is infinite, terms are
+         * useless. */
         void (*terms)(const dci_softmax *softmax, const uint8_t *tile, const float *scales, size_t n, uint16_t *terms);
 
-        /* out[i] += sum over queries of weights[q] * terms of row i, for all rows of a tile; queries in order, by fused
+        /* out[i] += sum over queries of weights[q] * terms of row i, for all rows of a tile; in order, by fused
          * multiply-add. */
         void (*add)(const uint16_t *terms, const float *weights, size_t n_queries, float *out);
 } dci_softmax_kernels;

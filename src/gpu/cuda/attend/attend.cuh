@@ -216,8 +216,7 @@ template <class T, int D, bool PARTS> struct Running {
                 }
         }
 
-        /* Weights as A fragments; what was summed before becomes smaller where the maximum grew. n: tokens that
-         * count. */
+        /* Weights as A fragments; earlier sums are scaled down where the maximum grew. n: tokens that count. */
         __device__ __forceinline__ void soften(float (&s)[2][4], float factor, int n, int c, uint32_t (&weights)[4])
         {
                 float x[R][4], scale[R];
@@ -394,8 +393,7 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
                         values.load(places, g);
                 else
                         keys.load(places, c);
-                /* Nothing waits for a table: it was read a tile ago. The next keys take the place of those that are
-                 * used. */
+                /* Nothing waits for a table: it was read a tile ago. The next keys replace those that are used. */
                 where = later;
                 if (next + W < job.last)
                         later = where_of<SPARSE>(a, job, next + W, lane);

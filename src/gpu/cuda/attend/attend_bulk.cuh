@@ -149,8 +149,7 @@ static __global__ void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend
 }
 #endif
 
-/* Not all devices that can fetch pages have room for their stages (compute capability 12.0): there rows go into
- * registers as in the other kernels. */
+/* Some devices that can fetch pages lack room for their stages (12.0): there rows go into registers. */
 template <class T, int D, bool PARTS>
 static cudaError_t launch_dense(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {

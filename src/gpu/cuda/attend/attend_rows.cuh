@@ -78,8 +78,7 @@ static __device__ __forceinline__ int slot_of(const dci_gpu_attend_args &a, cons
         return ~position;
 }
 
-/* What is looked up of a tile, two tiles ahead: sparse, the slot of token lane % 16; dense, the blocks of both
- * halves. */
+/* What is looked up of a tile, two tiles ahead: the slot of token lane % 16, or (dense) the blocks of both halves. */
 struct Where {
         int first, second;
 };

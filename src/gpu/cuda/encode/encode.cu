@@ -59,8 +59,7 @@ static __host__ __device__ inline int width_of(int kind, int dim)
 
 /* --- codes -------------------------------------------------------------------------------------------------------- */
 
-/* A head's centre and the signs of rounds that are gone through, by the threads that will read them. Needs all
- * threads. */
+/* A head's centre and the signs of rounds that are gone through, by the threads that read them. Needs all. */
 template <int DIM>
 static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *centre, const float *signs)
 {
@@ -103,8 +102,8 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
         }
 }
 
-/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become
- * zeros. Needs all threads. */
+/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, others become zeros. Needs
+ * all threads. */
 template <int DIM>
 static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
                                                  bool is_value, unsigned char *part, int tile, int first, int end,

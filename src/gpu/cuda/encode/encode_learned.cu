@@ -36,8 +36,7 @@ template <int DIM> struct Shape {
                 (int)sizeof(float) * (DIM * y_ld + at_once * DIM) + (int)sizeof(dci_gpu_writer);
 };
 
-/* Shared memory: rows, [coordinate][row], later replaced by transformed rows; a part of the transform; the head's
- * record. */
+/* Shared memory: rows, [coordinate][row], later transformed rows; a part of the transform; the head's record. */
 template <int DIM> struct Shared {
         float *rows, *to;
         const dci_gpu_writer *writer;
@@ -51,8 +50,8 @@ static __device__ __forceinline__ float half_of(uint32_t pair, int upper, bool i
         return is_f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float((uint32_t)bits << 16);
 }
 
-/* Where coordinate i of a row is: so that threads which have one row's coordinates write to different banks, and four
- * rows stay together. */
+/* Where coordinate i of a row is: threads with one row's coordinates write to different banks, and four rows stay
+ * together. */
 static __device__ __forceinline__ int x_at(int i, int row)
 {
         return i * x_ld + (row ^ ((i >> 3 & 15) << 2));

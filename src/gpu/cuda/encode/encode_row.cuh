@@ -154,8 +154,7 @@ static __device__ __forceinline__ double power_of_two(int exponent)
         return __hiloint2double((1023 + exponent) << 20, 0);
 }
 
-/* Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go
- * together. */
+/* Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare; a warp goes together. */
 template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N], float square, float *back)
 {
         const bool unusual = !(square >= min_square && square <= max_square);
@@ -234,8 +233,7 @@ static __device__ __forceinline__ Best best_step(const float (&y)[N], float fact
         return best;
 }
 
-/* The codes of a row, eight of 4 bits to a word whatever their width: packed[k / 8] has code k of the thread at 4 (k %
- * 8). */
+/* The codes of a row, eight of 4 bits to a word whatever their width: code k is at 4 (k % 8) of packed[k / 8]. */
 template <int DIM>
 static __device__ __forceinline__ Turned encode_row(float (&y)[Shape<DIM>::k], const Steps &steps,
                                                     uint32_t (&packed)[Shape<DIM>::n_packed])
@@ -312,8 +310,7 @@ static __device__ __forceinline__ uint32_t narrow_codes(uint32_t x, int bits)
         return (x | x >> 12) & 0xffu;
 }
 
-/* bytes: those of one thread for four lines; returns the row's word of line number i of them, that of four threads'
- * bytes. */
+/* bytes: those of one thread for four lines; returns the row's word of line number i, of four threads' bytes. */
 static __device__ __forceinline__ uint32_t exchange_bytes(uint32_t bytes, int i)
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;

@@ -41,8 +41,7 @@ template <int DIM> static __global__ void prepare_kernel(const __grid_constant__
                 h.state[DCI_GPU_KMEANS_BAD] = h.state[DCI_GPU_KMEANS_DONE] = 1;
 }
 
-/* Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the
- * other. */
+/* Groups of DIM threads bring some rows at a time to shared memory; the first group adds them up in order. */
 template <int DIM>
 static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
 {
@@ -309,8 +308,7 @@ static __global__ void place_kernel(const __grid_constant__ KmCall call)
         }
 }
 
-/* Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: the lane's words lane + 32 w of two elements.
- * Needs the whole warp. */
+/* Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: words lane + 32 w. By the whole warp. */
 template <int DIM, int PIECE>
 static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, int n,
                                                    double (&sums)[(DIM + 63) / 64][2])

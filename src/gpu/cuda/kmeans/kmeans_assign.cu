@@ -3,8 +3,7 @@
 /* Every row to the best centre (args/kmeans.h). A warp has 32 rows, 16 of dimension 256, as points rounded to f16 in
  * registers, and goes through all centres, which come to shared memory tile by tile. Of its part of the centres a lane
  * keeps for each row the two greatest proposals and the value of a third; four lanes share a row and put together what
- * they have. Where the error's bound leaves a doubt, canonical sums decide: between two centres, or, rarely, among
- * all. */
+ * they have. Where the error's bound leaves a doubt, canonical sums decide between two centres or among all. */
 #include "gpu/cuda/bulk.cuh"
 #include "gpu/cuda/kmeans/kmeans.cuh"
 #include "gpu/cuda/ptx.cuh"
@@ -398,8 +397,7 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
         for (int i = (int)threadIdx.x; i < call.padded; i += n_threads)
                 s.counts[i] = 0;
         propose(s, call, points, tops, keep);
-        /* Anew, by a number that the compiler does not know, as in `propose`: there are no registers for addresses that
-         * wait. */
+        /* Computed again from a number that the compiler does not know, as in `propose`, to save registers. */
         const KmHead h = km_head(call, s.head);
         const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]);
 #pragma unroll

@@ -83,8 +83,7 @@ struct ScoreTable {
         }
 };
 
-/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use:
- * none waits for another. */
+/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use. */
 template <int MOST> struct RawQuery {
         uint32_t raw[MOST];
 
@@ -175,8 +174,7 @@ static __device__ __forceinline__ void write_part(const dci_gpu_score_args &a, i
 }
 
 /* What a lane has of a tile: rows first + 0, .. (R of them, `apart` apart), and of its column pairs the queries q0 and
- * q0 + 1. Q: columns, 4, 8 or 16. With 4, lanes with c < 2 and those with c >= 2 have different rows of the same
- * queries. */
+ * q0 + 1. Q: columns, 4, 8 or 16. With 4, lanes with c < 2 and c >= 2 have different rows of the same queries. */
 template <int Q> struct Scores {
         static constexpr int R = Q == 4 ? 2 : 4, PAIRS = Q == 16 ? 2 : 1;
         Top tops[PAIRS][2];

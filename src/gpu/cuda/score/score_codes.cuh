@@ -126,8 +126,8 @@ template <int D> struct Turned {
         }
 };
 
-/* What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there
- * are no registers for them. */
+/* What a lane keeps of the queries: its registers of B. The constants of its columns stay in shared memory, for want of
+ * registers. */
 template <int D, int BITS, int Q> struct Operands {
         static constexpr int TILES = Q == 16 ? 2 : 1, FIELDS = Shape<D, BITS>::FIELDS, LOADS = Shape<D, BITS>::LOADS;
         uint2 b[TILES][LOADS][FIELDS / 2];

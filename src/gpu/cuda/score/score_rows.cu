@@ -5,8 +5,7 @@
  * serve two products.
  *
  * A query is made for its kind in binary32, brought near 1 by a power of two, and split into what the rows' type holds
- * of it and what that leaves: with at most 4 query heads in a group both are in the 8 columns of B, else they are two
- * products. */
+ * of it and what that leaves: up to 4 query heads both are in the 8 columns of B, else they are two products. */
 #include "gpu/cuda/score/score_attended.cuh"
 
 #define ROW_TILE 16

@@ -14,8 +14,7 @@
  * What takes time is not the number of groups but a dozen steps that wait for each other: each of them is kept short,
  * for one warp as for the block, and so is their code, which comes from memory again.
  *
- * found: thresholds by block, then keys by block, as many as there is room for, zeros where there are fewer. n_found:
- * blocks that have arrived. */
+ * found: thresholds by block, then keys by block, as many as fit, else zeros. n_found: blocks that arrived. */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/select/select_list.cuh"
 
@@ -33,8 +32,7 @@ struct Plan {
         int alone;    /* a list has one block, and few groups: its keys stay in shared memory */
 };
 
-/* Relevances that are kept; in their place, in the last block, or after them, in a block that is alone, keys, bits and
- * selected candidates. */
+/* Kept relevances; then keys, bits and selected candidates: in the last block in their place, else after them. */
 static __host__ __device__ inline size_t room_bytes(const Plan &plan, int stride)
 {
         const size_t first = (size_t)plan.kept * n_threads * 4;
@@ -57,8 +55,7 @@ static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, const Plan
         return r;
 }
 
-/* Keys that a block should leave of so many that are wanted: five deviations more than its share, as if groups were
- * thrown into blocks. */
+/* Keys that a block should leave of so many wanted: five deviations above its share of random groups. */
 static __host__ __device__ inline int asked_of(int wanted, int n_blocks)
 {
         const float share = (float)wanted / (float)n_blocks;
@@ -299,8 +296,7 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &ar
         return s.count;
 }
 
-/* The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how
- * many. */
+/* The same from the list itself: as many of the best keys as fit, or at least as are wanted. Returns how many. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                    uint32_t room)
@@ -331,8 +327,7 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
         return s.worst;
 }
 
-/* The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of
- * those wanted. */
+/* The last block of a list that thresholds did not serve: all again. Leaves n keys; returns the least wanted. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)

@@ -240,8 +240,7 @@ static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_select_args &ar
         return index < job.n_groups ? bits : 0;
 }
 
-/* Where a thread's groups are: short runs go to blocks in turn, so that a stretch of relevant groups is shared by all
- * of them. */
+/* Where a thread's groups are: short runs go to blocks in turn, so that all share a stretch of relevant groups. */
 template <int G> static __device__ __forceinline__ int index_of(int round, int block, int n_blocks)
 {
         constexpr int run = G == 1 ? 32 : G == 2 ? 16 : 8;
@@ -362,8 +361,7 @@ static __device__ __forceinline__ uint32_t find_bin(Shared &s, uint32_t wanted)
 }
 
 /* A number that `least` to `most` keys reach, of the keys in [low, high], of which there are so many at least and none
- * above. visit(count) calls count(key) for all keys, once for every ten bits by which some of them differ at worst. The
- * block's threads do this together. */
+ * above. visit(count) calls count(key) for all keys, at worst once for every ten bits. By the whole block. */
 template <typename Visit>
 static __device__ __forceinline__ uint64_t narrow(Shared &s, uint64_t low, uint64_t high, uint32_t least, uint32_t most,
                                                   Visit visit)

@@ -6,8 +6,8 @@
 
 #include "gpu/cuda/select/select.cuh"
 
-/* A block's rooms in shared memory: candidates as bits; relevances that are kept; keys and selected candidates. Some of
- * them take turns. */
+/* A block's rooms in shared memory, some in turns: candidates as bits; kept relevances; keys and selected
+ * candidates. */
 struct Rooms {
         uint32_t *bits, *kept;
         uint64_t *keys;
@@ -107,8 +107,8 @@ static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint
         __syncthreads();
 }
 
-/* Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin,
- * and its number. */
+/* Members of ranked groups until the room is full; returns how many. A group's key becomes where its members begin, and
+ * its number. */
 static __device__ __forceinline__ int take_members(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r)
 {

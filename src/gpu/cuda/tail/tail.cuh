@@ -240,8 +240,7 @@ template <int D, int BITS, int TILES> struct Running {
                         codes[x % S::SLOTS][j] = load_codes(from + x * S::COORD_BYTES + 512 * j);
         }
 
-        /* Weights of one tile of queries go to shared memory; what was summed before becomes smaller where the maximum
-         * grew. */
+        /* Weights of one tile of queries go to shared memory; earlier sums are scaled down where the maximum grew. */
         __device__ __forceinline__ float weigh(int t, Scores<TILES> &scores, uint32_t *words, int g, int c)
         {
                 float(&x)[4][4] = scores.x[t];
@@ -422,8 +421,7 @@ static __device__ __forceinline__ void collect(const dci_gpu_tail_args &a, const
         }
 }
 
-/* The Hadamard transform of N / 32 registers from `first` on, coordinate 32 i + lane in register i; without its
- * scale. */
+/* The Hadamard transform of N / 32 registers from `first` on, coordinate 32 i + lane in register i; unscaled. */
 template <int R, int N> static __device__ __forceinline__ void hadamard(float (&y)[R], int first, int lane)
 {
 #pragma unroll

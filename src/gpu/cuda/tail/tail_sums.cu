@@ -243,7 +243,7 @@ template <class T, int D> struct Running {
                         blend(s[u], values[u]);
         }
 
-        /* A page with selected tokens, entries [entry, entry + n) of the list, by a whole warp: spans share out the
+        /* A page with selected tokens, entries [entry, entry + n) of the list, by a warp, whose spans share the
          * rows. */
         __device__ __forceinline__ void add_rest(const dci_gpu_tail_sums_args &a, const Job &job, int page, int entry,
                                                  int n)
