@@ -6,7 +6,7 @@
  *   RADIX                   2^RADIX vectors stay in registers
  *   f_load(p) f_store(p, a) f_all(x) f_add(a, b) f_sub(a, b) f_mul(a, b) f_div(a, b) f_sqrt(a) f_max(a, b)
  *   f_transpose(rows)       LANES vectors, in place
- *   f_more(a, b)            a > b, an M; f_pick(m, a, b) i_pick(m, a, b): a where it holds; f_if(m, a) i_if(m, a): else 0
+ *   f_more(a, b)            a > b, an M; f_pick(m, a, b) i_pick(m, a, b): a where true; f_if(m, a) i_if(m, a): else 0
  *   f_fma(a, b, c)          a * b + c, as the kernels have it
  *   i_zero() i_load(p) i_store(p, a) i_all(x) i_and(a, b) i_or(a, b) i_xor(a, b) i_left(a, bits)
  *   i_round(F)              to the nearest word, even; f_from(I) and back
