@@ -12,7 +12,7 @@
 /* The read lock is held after success. */
 static dci_status begin(const dci_index *index)
 {
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         if (index->tree == NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %d",
                                 (int)index->config.kind);

@@ -103,7 +103,6 @@ void dci_tree_route_of_node(const dci_tree *tree, size_t l, size_t node, float *
         }
 }
 
-/* A node above the lowest level, from its children. */
 void dci_tree_route_node(dci_tree *tree, size_t l, size_t node)
 {
         const dci_level *level = &tree->levels[l];
