@@ -119,7 +119,6 @@ int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id)
 
 dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows, size_t ld)
 {
-        dci_status status = DCI_OK;
         DCI_TRY(dci_index_check_call(index));
         if (n == 0)
                 return DCI_OK;
@@ -128,6 +127,7 @@ dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t
         const size_t element = dci_dtype_size(index->config.dtype);
         DCI_TRY(dci_index_check_matrix(index, "rows", n, ld, element));
         dci_index_read_begin(index);
+        dci_status status = DCI_OK;
         dci_view view = dci_rows_view(&index->rows);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if (dci_index_slot(index, &view, ids[i]) < 0)

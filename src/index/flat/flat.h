@@ -8,7 +8,6 @@
 #include "index/queries.h"
 #include "simd/topk.h"
 
-/* One exact search over a view: the flat core. */
 typedef struct dci_flat {
         dci_context *context;
         const dci_kernels *kernels;

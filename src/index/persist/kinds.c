@@ -37,16 +37,12 @@ static dci_status accept_pdci(dci_loading *loading)
         return dci_check_projections(&loading->view, true, "file");
 }
 
-/* --- MDCI ----------------------------------------------------------------------------------------------------------------- */
-
 static void write_mdci(dci_saving *saving)
 {
         if (saving->index->rows.n_simple > 0)
                 write_pdci(saving);
         dci_tree_write(saving);
 }
-
-/* --- all kinds -------------------------------------------------------------------------------------------------------- */
 
 static const dci_kind_format formats[] = {
         {.kind = DCI_KIND_FLAT},

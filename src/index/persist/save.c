@@ -139,11 +139,6 @@ static dci_status gather(const dci_index *index, dci_saving *s)
 
 /* --- where they go ------------------------------------------------------------------------------------------------------- */
 
-static dci_status compose(const dci_saving *s, const dci_sink *sink)
-{
-        return dci_file_compose(sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION, s->n_parts, s->parts);
-}
-
 static dci_status compose_buffered(const dci_saving *s, const dci_sink *sink)
 {
         return dci_file_compose_buffered(s->index->context, sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION,
@@ -210,7 +205,7 @@ static dci_status to_memory(const dci_saving *s, void *ctx)
                 return dci_fail(DCI_ERR_LIMIT, "the index takes %zu bytes, there is room for %zu", n_bytes,
                                 m->capacity);
         const dci_sink sink = {m, memory_write};
-        return compose(s, &sink);
+        return dci_file_compose(&sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION, s->n_parts, s->parts);
 }
 
 dci_status dci_index_save_memory(const dci_index *index, size_t capacity, void *out, size_t *out_bytes)
