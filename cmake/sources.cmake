@@ -54,7 +54,6 @@ set(dci_sources
     src/index/create.c
     src/index/filter.c
     src/index/group.c
-    src/index/group_union.c
     src/index/idmap.c
     src/index/insert.c
     src/index/kinds.c
@@ -74,10 +73,8 @@ set(dci_sources
     src/index/codes/search.c
     src/index/flat/batch.c
     src/index/flat/batch_rows.c
-    src/index/flat/batch_sample.c
     src/index/flat/batch_state.c
     src/index/flat/flat.c
-    src/index/mdci/build.c
     src/index/mdci/mdci.c
     src/index/mdci/pages.c
     src/index/mdci/search.c
@@ -85,7 +82,6 @@ set(dci_sources
     src/index/pdci/pdci.c
     src/index/pdci/project.c
     src/index/pdci/search.c
-    src/index/persist/check.c
     src/index/persist/codes.c
     src/index/persist/kinds.c
     src/index/persist/load.c

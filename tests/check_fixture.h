@@ -5,7 +5,8 @@
 #define DCI_TESTS_CHECK_FIXTURE_H
 
 #include "index/codes/rows.h"
-#include "index/mdci/mdci.h"
+#include "index/index_internal.h"
+#include "index/tree/tree.h"
 #include "index/tree/route.h"
 #include "tests/index_fixture.h"
 

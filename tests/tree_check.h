@@ -4,7 +4,8 @@
 #ifndef DCI_TESTS_TREE_CHECK_H
 #define DCI_TESTS_TREE_CHECK_H
 
-#include "index/mdci/mdci.h"
+#include "index/index_internal.h"
+#include "index/tree/tree.h"
 #include "tests/index_fixture.h"
 
 /* Every row in one slot of one page of one cell, and the map knows it; empty slots have no id; nodes are the promoted

@@ -118,7 +118,7 @@ enum {
 
 /**
  * Instruction set of the row kernels. Each level includes those the line names; results are the same bits at avx2,
- * avx512, amx and neon, and within the rounding stated in index.h at scalar.
+ * avx512, amx and neon, and within the rounding that dci_index_search states at scalar.
  */
 typedef int32_t dci_isa;
 enum {

@@ -69,7 +69,7 @@ DCI_API dci_status dci_writer_init(dci_writer *writer, size_t struct_size);
  * Saves an index through a callback: the bytes that dci_index_save writes, front to back; small pieces are
  * collected, so that there is about one call per 64 KiB or fewer.
  *
- * The callback runs on this thread. What queues up with adds (index.h, Threads) waits meanwhile in other threads, so it
+ * The callback runs on this thread. What queues up with adds (see dci_index) waits meanwhile in other threads, so it
  * must not wait for any of that; calls on this index from inside it are DCI_ERR_BUSY.
  * Errors: DCI_ERR_IO when the callback returns a value other than 0, which the sentence names; otherwise as
  * dci_index_save. What was written by then is no use to anyone.

@@ -4,30 +4,20 @@
  * @file index.h
  * An index answers "which k stored rows score highest for this row".
  *
- * Scores and their order
- *  - DCI_METRIC_L2: squared Euclidean distance, smaller is better. DCI_METRIC_IP: inner product, larger is better.
- *    DCI_METRIC_COSINE: cosine, larger is better. Equal scores are ordered by lower id.
- *  - A score is what one canonical kernel computes for (query, row) in binary32: 16 partial sums, element i to sum i
- *    mod 16, each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads,
- *    nor on where the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product
- *    too). Against exact arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim /
- *    16 + 8) u times the distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where
- *    products underflow. Cheaper arithmetic may propose rows in large batches; it never decides.
+ *      dci_index_create                    a kind, a metric, formats
+ *      dci_index_add, dci_index_remove     rows by their ids, at any time, while others search
+ *      dci_index_tune, dci_index_fit       once there are rows: an effort for a recall, codes for such queries
+ *      dci_index_search                    or dci_index_search_group, dci_index_range_search
+ *      dci_index_save, dci_index_load      in file.h
+ *      dci_index_destroy
  *
- * Threads
- *  - Searches may run concurrently, with one add or reserve as well: a batch is prepared outside the lock and published
- *    under a short writer lock, so a search sees all of a batch or none. Adds, removes, reserves and fits queue up
- *    among themselves, and saves, checks and dci_index_memory with them, so each of these may wait for a whole add or
- *    fit. A remove waits for running searches. Destroy must be the last call.
- *  - MDCI: an add finds the places of its rows while searches run, then enters them while none runs (microseconds for a
- *    page of rows). What moves every row - a batch of a quarter of the index or more, a longer row under IP, reclaiming
- *    memory after removals - is built separately and swapped in.
- *  - One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per
- *    phase, dci_index_tune one per setting tried. Results are the same bits at any thread count.
- *
- * Numbers
- *  - NaN and infinity are refused naming the row, and so is a row or query whose squared norm exceeds FLT_MAX / 8
- *    (about 6.5e18 in length): beyond it squared distances overflow.
+ * Limits, beyond which calls fail:
+ *      rows                    DCI_MAX_ROWS; ids 0 to 2^63 - 2
+ *      elements of a row       DCI_MAX_DIM, with sketch_bits DCI_SKETCH_MAX_DIM
+ *      simple indices          DCI_MAX_SIMPLE_INDICES
+ *      numbers                 no NaN or infinity; squared norm of a row or query FLT_MAX / 8 (about 6.5e18 in length),
+ *                              beyond which squared distances overflow; the message names the row
+ *      k, and n_queries * k    2^24, 2^40; queries of a group: DCI_MAX_GROUP
  */
 #ifndef DCI_INDEX_H
 #define DCI_INDEX_H
@@ -132,7 +122,16 @@ typedef struct dci_index_config {
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
 DCI_API dci_status dci_index_config_init(dci_index_config *config, size_t struct_size);
 
-/** An index: rows, their ids, and what finds them. */
+/**
+ * An index: rows, their ids, and what finds them.
+ *
+ * Threads: searches may run concurrently, with one add or reserve as well: a batch is prepared outside the lock and
+ * published under a short writer lock, so a search sees all of a batch or none. Adds, removes, reserves and fits queue
+ * up among themselves, and saves, checks and dci_index_memory with them, so each of these may wait for a whole add or
+ * fit. A remove waits for running searches. Destroy must be the last call.
+ * One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per phase,
+ * dci_index_tune one per setting tried. Results are the same bits at any thread count.
+ */
 typedef struct dci_index dci_index;
 
 /** Creates an empty index. context NULL is refused. The index keeps the context alive. */
@@ -172,9 +171,10 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * largest squared norm ever added, so it does not depend on the order of adds): lifts are computed from norms when a
  * search begins, so that costs nothing and the results are those of an index built with the larger c.
  * MDCI: each row goes to the cell of the node nearest to it among all (by the metric's distance; under IP that of the
- * lifted rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. A
- * batch of a quarter of the index or more rebuilds the tree, O(n nodes dim) as tiles of matrix products, as does a
- * longer row under IP that raises c^2.
+ * lifted rows, cosine's for COSINE); a promoted one draws those rows of the nearest cells that are nearer to it. Places
+ * are found while searches run, and the rows enter them while none runs (microseconds for a page of rows). What moves
+ * every row - a batch of a quarter of the index or more, a longer row under IP that raises c^2, reclaiming memory after
+ * removals - is built separately, O(n nodes dim) as tiles of matrix products, and swapped in.
  * Cost: O(n dim); MDCI O(n dim nodes + dim x rows of the cells that change), the second term with no search running:
  * many equal rows are one cell. Memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI
  * page_rows) where those are more; existing rows do not move.
@@ -312,7 +312,15 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * k            1 <= k; more than the index holds is allowed, the rest is padded with id -1 and score NaN.
  * params       NULL for the index's defaults.
  * out_ids      n_queries x k, best first; ties by lower id.
- * out_scores   n_queries x k: squared distance, inner product or cosine; may be NULL.
+ * out_scores   n_queries x k: squared distance (smaller is better), inner product or cosine (larger is better), as the
+ *              metric says; may be NULL.
+ *
+ * A score is what one canonical kernel computes for (query, row) in binary32: 16 partial sums, element i to sum i mod
+ * 16, each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads, nor on
+ * where the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product too). Against
+ * exact arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim / 16 + 8) u times
+ * the distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow.
+ * Cheaper arithmetic may propose rows in large batches; it never decides.
  *
  * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node, 4 per row and O(k),
  * per thread; with cell_simp_indices 41 bytes and 4 per simple index more per row.

@@ -5,44 +5,16 @@
  * A KV cache that keeps every token and attends to few: paged storage for the keys and values of many sequences, and a
  * pipeline that selects, at each step, the tokens that a query attends to.
  *
- * The life of a sequence
+ *      dci_kv_open                       begins a sequence; or dci_kv_fork, dci_kv_load
+ *      dci_kv_reserve                    a step: takes all memory that its tokens need, in every layer
+ *      each layer:  dci_kv_append        keys and values
+ *                   dci_kv_end_prompt    once, with the prompt's last tokens: builds summaries on a worker
+ *                   dci_kv_plan_make     for every token that is generated: which tokens the layer's queries attend to
+ *                   dci_kv_attend        or the caller's own attention over the plan's slots
+ *      dci_kv_step_end                   the tokens are stored; dci_kv_wait waits for the prompt's worker
+ *      dci_kv_maintain                   between steps: summaries of tokens that left the window
  *
- *      dci_kv_open                                     or dci_kv_fork, dci_kv_load
- *      dci_kv_reserve   tokens of the next step        takes all memory the step needs, in every layer
- *      for each layer:
- *          dci_kv_append    keys and values
- *          dci_kv_end_prompt    once, with the prompt's last tokens: builds summaries on a worker
- *      dci_kv_step_end                                 the tokens are stored
- *      dci_kv_wait                                     for the worker
- *
- *      and then, for every token that is generated:
- *      dci_kv_reserve
- *      for each layer:
- *          dci_kv_append
- *          dci_kv_plan_make which tokens the layer's queries attend to
- *          dci_kv_attend    or the caller's own attention over the plan's slots
- *      dci_kv_step_end
- *      dci_kv_maintain                                 between steps: summaries of tokens that left the window
- *
- * A long prompt may come in several steps, of which the last one ends with dci_kv_end_prompt.
- *
- * Words
- *  - token: a position of a sequence, 0 to n - 1, with one key and one value per layer and kv head.
- *  - page: `page_tokens` tokens of one layer and one kv head. A block is the pages of all kv heads for the same tokens;
- *    block b has the pages b * n_kv_heads to (b + 1) * n_kv_heads - 1, and a sequence has the same blocks in every
- *    layer. A slot is page * page_tokens + offset: the place of a token's rows.
- *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to
- *    groups (pages, clusters, or single tokens), which have summaries. `recent`: the window and the tokens that have no
- *    group yet.
- *  - budget: tokens attended to per kv head, sink and recent included. A sequence with no more tokens than that attends
- *    to all. Recent tokens are always attended to: a step of very many tokens may exceed the budget with them until the
- *    next one.
- *  - candidates: tokens that have summaries; the selected ones, with sink and recent, are the plan.
- *
- * Keys are those of attention, after rotary embedding. Errors: a call that fails changes no sequence; a step happens
- * whole or not at all. After dci_kv_reserve, appending, planning and attending allocate nothing.
- * Threads: any thread may call; calls on one dci_kv are served one after another, and share out their work through the
- * context's executor. Same seed, calls and ISA: the same bits at any thread count and batch size.
+ * A long prompt may come in several steps, of which the last one ends with dci_kv_end_prompt. Limits: DCI_KV_MAX_*.
  */
 #ifndef DCI_KV_H
 #define DCI_KV_H
@@ -466,6 +438,25 @@ DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
 DCI_API const char *dci_kv_preset_name(int32_t preset);
 DCI_API int32_t dci_kv_preset_of(const char *name);
 
+/**
+ * Sequences, their keys and values, and what selects among them. Words:
+ *  - token: a position of a sequence, 0 to n - 1, with one key and one value per layer and kv head.
+ *  - page: `page_tokens` tokens of one layer and one kv head. A block is the pages of all kv heads for the same tokens;
+ *    block b has the pages b * n_kv_heads to (b + 1) * n_kv_heads - 1, and a sequence has the same blocks in every
+ *    layer. A slot is page * page_tokens + offset: the place of a token's rows.
+ *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to
+ *    groups (pages, clusters, or single tokens), which have summaries. `recent`: the window and the tokens that have no
+ *    group yet.
+ *  - budget: tokens attended to per kv head, sink and recent included. A sequence with no more tokens than that attends
+ *    to all. Recent tokens are always attended to: a step of very many tokens may exceed the budget with them until the
+ *    next one.
+ *  - candidates: tokens that have summaries; the selected ones, with sink and recent, are the plan.
+ *
+ * Keys are those of attention, after rotary embedding. Errors: a call that fails changes no sequence; a step happens
+ * whole or not at all. After dci_kv_reserve, appending, planning and attending allocate nothing.
+ * Threads: any thread may call; calls on one dci_kv are served one after another, and share out their work through the
+ * context's executor. Same seed, calls and ISA: the same bits at any thread count and batch size.
+ */
 typedef struct dci_kv dci_kv;
 
 /** Creates a KV cache without sequences. The layout's memory stays the caller's and must outlive it. */

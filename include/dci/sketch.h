@@ -5,27 +5,15 @@
  * A sketch keeps a few bits of every coordinate of rows and estimates inner products with them: what ranks keys at a
  * fraction of the bytes.
  *
- *  - A row x is moved by a centre, transformed, and each coordinate is rounded to one of 2^bits levels. In addition to
- *    the codes a row has two floats, a scale and the length of its rounding error. A query is transformed and rounded
- *    to bytes, and scores are exact integer sums of products times the scale.
- *  - DCI_SKETCH_RANDOM: a random rotation (randomised Hadamard transforms of any dimension, no padding). Needs no data;
- *    over the choice of rotation, estimates are unbiased (Gao and Long 2024, "RaBitQ"). Levels are even steps, of a
- *    size chosen for each row, at 3 bits those of Max 1960. DCI_SKETCH_NONE: coordinates as they are.
- *  - dci_sketch_fit learns a transform from rows and queries and gives bits to where they matter for queries like
- *    these: more of the best rows among those ranked first at 1 and 2 bits, sometimes at 3 and 4, never at 8
- *    (docs/sketches.md). Blocks of 32 rows that begin from then on use it; existing codes keep their transform and stay
- *    valid. Estimates of learned codes are drawn towards the mean of what they learned from, so they are not unbiased.
- *  - Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes
- *    (src/simd/codes/codes.h), so that 1 to 8 queries read a line once. bits * dim / 8 bytes per row, dim rounded up to
- *    8 coordinates at 4 bits, 16 at 2, 32 at 1 and 3, and 8 bytes for the two floats.
+ *      dci_sketch_create        bits, transform and centre
+ *      dci_sketch_append        encodes rows
+ *      dci_sketch_fit           learns a transform from rows and queries, for rows to come
+ *      dci_sketch_search        or dci_sketch_score, dci_sketch_bound, dci_sketch_decode
+ *      dci_sketch_truncate      takes the last rows back
+ *      dci_sketch_destroy
  *
- * Errors: every function refuses NULL, sizes that overflow, and NaN or infinity naming the row; a call that fails
- * changes nothing that can be seen. Threads: count, score, bound, search, decode and info may run concurrently; append,
- * truncate, reserve, fit and destroy must run alone. Calls share out their work through the context's executor. Same
- * seed, calls and ISA: the same bits at any thread count; answers do not depend on how queries are batched. With
- * DCI_CENTRE_RUNNING, codes depend on how rows are batched: the centre is chosen for a batch as a whole, up to 1024
- * rows.
- * Limits: 2^31 rows, n_queries * k up to 2^40.
+ * Limits: 2^31 rows of DCI_SKETCH_MAX_DIM elements (DCI_SKETCH_MAX_FIT_DIM to learn from), DCI_SKETCH_MAX_CENTRES
+ * transforms and centres, n_queries * k up to 2^40, k up to 2^24.
  */
 #ifndef DCI_SKETCH_H
 #define DCI_SKETCH_H
@@ -38,9 +26,13 @@ extern "C" {
 
 /** How coordinates are transformed before they are rounded, unless a transform was learned. */
 enum {
-        /** not at all: for rows that are random already */
+        /** not at all, coordinates as they are: for rows that are random already */
         DCI_SKETCH_NONE = 1,
-        /** by a random rotation */
+        /**
+         * by a random rotation (randomised Hadamard transforms of any dimension, no padding). Needs no data; over the
+         * choice of rotation, estimates are unbiased (Gao and Long 2024, "RaBitQ"). Levels are even steps, of a size
+         * chosen for each row, at 3 bits those of Max 1960.
+         */
         DCI_SKETCH_RANDOM = 2
 };
 
@@ -81,7 +73,22 @@ typedef struct dci_sketch_config {
 } dci_sketch_config;
 DCI_API dci_status dci_sketch_config_init(dci_sketch_config *config, size_t struct_size);
 
-/** The codes of a growing sequence of rows, numbered from 0. */
+/**
+ * The codes of a growing sequence of rows, numbered from 0.
+ *
+ * A row is moved by a centre, transformed, and each coordinate is rounded to one of 2^bits levels. In addition to the
+ * codes a row has two floats, a scale and the length of its rounding error. A query is transformed and rounded to
+ * bytes, and scores are exact integer sums of products times the scale.
+ * Layout: blocks of 32 rows, lines of 64 bytes, each line 16 rows times one 32-bit word of codes
+ * (src/simd/codes/codes.h), so that 1 to 8 queries read a line once. bits * dim / 8 bytes per row, dim rounded up to 8
+ * coordinates at 4 bits, 16 at 2, 32 at 1 and 3, and 8 bytes for the two floats.
+ * Errors: every function refuses NULL, sizes that overflow, and NaN or infinity naming the row; a call that fails
+ * changes nothing that can be seen.
+ * Threads: count, score, bound, search, decode and info may run concurrently; append, truncate, reserve, fit and
+ * destroy must run alone. Calls share out their work through the context's executor. Same seed, calls and ISA: the same
+ * bits at any thread count; answers do not depend on how queries are batched. With DCI_CENTRE_RUNNING, codes depend on
+ * how rows are batched: the centre is chosen for a batch as a whole, up to 1024 rows.
+ */
 typedef struct dci_sketch dci_sketch;
 
 /** Creates an empty sketch. context NULL is refused. The sketch keeps the context alive. */
@@ -109,8 +116,10 @@ DCI_API dci_status dci_sketch_truncate(dci_sketch *sketch, size_t n);
 
 /**
  * Learns a transform, and with it a centre (the mean of `rows`, whatever the config says; it stays until the next fit),
- * that the blocks of 32 rows use that begin from now on: transform coding weighted by the queries' second moment
- * (docs/sketches.md).
+ * that the blocks of 32 rows use that begin from now on; existing codes keep their transform and stay valid. It is
+ * transform coding weighted by the queries' second moment: bits go where they matter for queries like these. More of
+ * the best rows are among those ranked first at 1 and 2 bits, sometimes at 3 and 4, never at 8 (docs/sketches.md).
+ * Estimates of learned codes are drawn towards the mean of what they learned from, so they are not unbiased.
  *
  * rows       n x dim of dtype, ld apart, n >= 1: rows like those to come; at most 8192 of them, evenly spread, are
  *            used.

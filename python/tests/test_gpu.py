@@ -330,7 +330,7 @@ def test_resident_pages_change_no_bit(planner):
     assert [info.resident_bytes // page for info in infos[:2]] == [0, 12] and infos[0].n_resident == 0
     assert 0 < infos[1].resident_used_bytes == infos[1].resident_pages * page <= infos[1].resident_bytes
     assert infos[2].n_resident == infos[2].n_missed > 0 == infos[2].bytes_fetched
-    with pytest.raises(dci.UnsupportedError, match="resident pages need MAPPED"):
+    with pytest.raises(dci.UnsupportedError, match="needs gather MAPPED"):
         gpu_kv(gather="staged", device_resident_bytes=1)
 
 

@@ -85,27 +85,26 @@ static dci_status refuse_bad_rows(const km_call *call)
 
 static dci_status run_call(km_call *call)
 {
-        dci_status status = DCI_OK;
         if (call->n_states > 1) {
-                dci_region region = {call->context,
-                                     call->input->n_problems,
-                                     call->n_states,
-                                     problem_task,
-                                     call,
-                                     call->progress,
-                                     call->rounds * call->input->n_problems,
-                                     NULL};
-                status = dci_parallel(&region);
+                const dci_region region = {call->context,
+                                           call->input->n_problems,
+                                           call->n_states,
+                                           problem_task,
+                                           call,
+                                           call->progress,
+                                           call->rounds * call->input->n_problems,
+                                           NULL};
+                DCI_TRY(dci_parallel(&region));
         }
-        for (size_t number = 0; call->n_states == 1 && number < call->input->n_problems && status == DCI_OK; number++) {
-                status = run_problem(call, number, 0, false);
-                if (status == DCI_OK)
-                        status = call->failures[number].kind != KM_BAD_NONE ? refuse_bad_rows(call) : DCI_OK;
+        for (size_t number = 0; call->n_states == 1 && number < call->input->n_problems; number++) {
+                DCI_TRY(run_problem(call, number, 0, false));
+                if (call->failures[number].kind != KM_BAD_NONE)
+                        return refuse_bad_rows(call);
         }
-        return status == DCI_OK ? refuse_bad_rows(call) : status;
+        return refuse_bad_rows(call);
 }
 
-/* Problems side by side, a thread each, if that leaves no thread without work for long; else threads share every problem. */
+/* Problems side by side, a thread each, if no thread is idle for long; else threads share every problem. */
 static void divide(km_call *call)
 {
         const dci_kmeans_config *config = call->config;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Assignment with a capacity: every row to its nearest cluster, of which those that are too full keep the rows that fit best; the
- * others go, in turns, to the nearest cluster with room, which admits those that fit best.
- */
+/* Assignment with a capacity: every row to its nearest cluster, of which those that are too full keep the rows that fit
+ * best; the others go, in turns, to the nearest cluster with room, which admits those that fit best. */
 #include "core/internal.h"
 
 #include <stdlib.h>
@@ -76,7 +74,7 @@ static void wish_task(void *arg, size_t task, size_t worker)
         }
 }
 
-/* Every row wishes for the nearest cluster with room, and is admitted if that has room for those that fit better too. */
+/* Every row wishes for the nearest cluster with room, and is admitted if those that fit better leave room. */
 static dci_status take_turn(placing *s)
 {
         km_problem *p = s->view->problem;

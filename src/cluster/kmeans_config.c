@@ -34,17 +34,14 @@ static const dci_field value_fields[] = {
 
 dci_status dci_kmeans_config_init(dci_kmeans_config *config, size_t struct_size)
 {
-        const dci_status status = dci_struct_init("dci_kmeans_config", config, struct_size, sizeof *config);
-        if (status == DCI_OK)
-                dci_fields_init(DCI_FIELDS(fields), config);
-        return status;
+        DCI_TRY(dci_struct_init("dci_kmeans_config", config, struct_size, sizeof *config));
+        dci_fields_init(DCI_FIELDS(fields), config);
+        return DCI_OK;
 }
 
 dci_status dci_kmeans_input_init(dci_kmeans_input *input, size_t struct_size)
 {
-        dci_status status = dci_struct_init("dci_kmeans_input", input, struct_size, sizeof *input);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_struct_init("dci_kmeans_input", input, struct_size, sizeof *input));
         input->n_problems = 1;
         dci_fields_init(DCI_FIELDS(value_fields), input);
         return DCI_OK;
@@ -102,12 +99,11 @@ static dci_status check_strides(const char *name, size_t n, size_t dim, size_t n
 /* Of all arrays of numbers: NULL is aligned. */
 static dci_status check_aligned(const dci_kmeans_config *c, const dci_kmeans_input *in)
 {
-        dci_status status = dci_check_aligned("rows", in->rows, dci_dtype_size(c->dtype));
-        if (status == DCI_OK && in->values != NULL)
-                status = dci_check_aligned("values", in->values, dci_dtype_size(in->value_dtype));
-        if (status == DCI_OK)
-                status = dci_check_aligned("centroids", in->centroids, sizeof(float));
-        return status == DCI_OK ? dci_check_aligned("means", in->means, sizeof(float)) : status;
+        DCI_TRY(dci_check_aligned("rows", in->rows, dci_dtype_size(c->dtype)));
+        if (in->values != NULL)
+                DCI_TRY(dci_check_aligned("values", in->values, dci_dtype_size(in->value_dtype)));
+        DCI_TRY(dci_check_aligned("centroids", in->centroids, sizeof(float)));
+        return dci_check_aligned("means", in->means, sizeof(float));
 }
 
 static dci_status check_values(dci_kmeans_input *in)
@@ -140,11 +136,10 @@ static dci_status check_sizes(const dci_kmeans_config *c, bool reads, dci_kmeans
         if (in->first_row > MAX_ROWS - in->n || in->first_cluster > MAX_ROWS - c->n_clusters)
                 return dci_fail(DCI_ERR_LIMIT, "row %zu + %zu or cluster %zu + %zu exceeds %zu", in->first_row, in->n,
                                 in->first_cluster, c->n_clusters, MAX_ROWS);
-        dci_status status = check_strides("rows", in->n, c->dim, in->n_problems, dci_dtype_size(c->dtype), &in->ld,
-                                          &in->problem_ld);
-        if (status == DCI_OK)
-                status = check_values(in);
-        return status == DCI_OK ? check_aligned(c, in) : status;
+        DCI_TRY(check_strides("rows", in->n, c->dim, in->n_problems, dci_dtype_size(c->dtype), &in->ld,
+                              &in->problem_ld));
+        DCI_TRY(check_values(in));
+        return check_aligned(c, in);
 }
 
 /* Sum of squares of a row of floats, in double: what the caller gave may be of any size. */
@@ -189,9 +184,7 @@ static dci_status check_given(const dci_kmeans_config *c, const dci_kmeans_input
 
 static dci_status check_result(const dci_kmeans_input *in, bool reads, const dci_kmeans_result *r)
 {
-        dci_status status = dci_check_struct_size("dci_kmeans_result", r, r->struct_size, sizeof *r);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kmeans_result", r, r->struct_size, sizeof *r));
         if (r->labels == NULL && r->centroids == NULL && r->means == NULL && r->sizes == NULL && r->offsets == NULL &&
             r->ids == NULL && r->value_sums == NULL && r->row_means == NULL && r->reports == NULL)
                 return dci_fail(DCI_ERR_INVALID, "every array of the result is NULL: nothing is wanted");
@@ -199,12 +192,10 @@ static dci_status check_result(const dci_kmeans_input *in, bool reads, const dci
                 return dci_fail(DCI_ERR_INVALID, "value_sums is wanted, but input.values is NULL");
         for (size_t p = 0; r->reports != NULL && p < in->n_problems; p++) {
                 const dci_kmeans_report *report = dci_km_report(r, r->reports->struct_size, p);
-                status = dci_check_struct_size("dci_kmeans_report", report, report->struct_size, sizeof *report);
-                if (status == DCI_OK && report->struct_size != r->reports->struct_size)
-                        status = dci_fail(DCI_ERR_INVALID, "report %zu has struct_size %zu, the first has %zu", p,
-                                          report->struct_size, r->reports->struct_size);
-                if (status != DCI_OK)
-                        return status;
+                DCI_TRY(dci_check_struct_size("dci_kmeans_report", report, report->struct_size, sizeof *report));
+                if (report->struct_size != r->reports->struct_size)
+                        return dci_fail(DCI_ERR_INVALID, "report %zu has struct_size %zu, the first has %zu", p,
+                                        report->struct_size, r->reports->struct_size);
         }
         return DCI_OK;
 }
@@ -216,17 +207,13 @@ dci_status dci_km_resolve(const dci_kmeans_config *config, const dci_kmeans_inpu
         if (config == NULL || input == NULL || result == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL",
                                 config == NULL ? "config" : (input == NULL ? "input" : "result"));
-        dci_status status = dci_check_struct_size("dci_kmeans_config", config, config->struct_size, sizeof *config);
-        if (status == DCI_OK)
-                status = dci_check_struct_size("dci_kmeans_input", input, input->struct_size, sizeof *input);
-        if (status == DCI_OK)
-                status = check_config(config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_kmeans_config", config, config->struct_size, sizeof *config));
+        DCI_TRY(dci_check_struct_size("dci_kmeans_input", input, input->struct_size, sizeof *input));
+        DCI_TRY(check_config(config));
         *out_config = *config;
         *out_input = *input;
-        status = check_sizes(out_config, reads, out_input);
-        if (status == DCI_OK && reads)
-                status = check_given(out_config, out_input);
-        return status == DCI_OK ? check_result(out_input, reads, result) : status;
+        DCI_TRY(check_sizes(out_config, reads, out_input));
+        if (reads)
+                DCI_TRY(check_given(out_config, out_input));
+        return check_result(out_input, reads, result);
 }

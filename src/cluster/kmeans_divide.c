@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Clusters that hold too much are divided by likeness: two means within the cluster, again and again until every part fits. Then
- * there are as many centroids as wanted: the smallest parts lose theirs, or the largest parts are divided once more.
- */
+/* Clusters that hold too much are divided by likeness: two means within the cluster, again and again until every part
+ * fits. Then there are as many centroids as wanted: the smallest parts lose theirs, or the largest are divided. */
 #include "core/internal.h"
 
 #include <stdlib.h>
@@ -189,8 +187,8 @@ static size_t divide_largest(km_problem *p, size_t n_parts)
         return n_parts;
 }
 
-/* Cluster c is new: until its rows have a mean with a direction, which those without one never have, its centroid is that of the cluster
- * that they come from. */
+/* Cluster c is new: until its rows have a mean with a direction, which those without one never have, its centroid is
+ * that of the cluster that they come from. */
 static void inherit_centroid(km_problem *p, size_t c, size_t from)
 {
         memcpy(p->centroids + c * p->dim, p->centroids + from * p->dim, p->dim * sizeof *p->centroids);

@@ -69,11 +69,9 @@ static void start_at_random(km_view *view, size_t n, dci_rng *rng)
 
 /* --- k-means++ -------------------------------------------------------------------------------------------------- */
 
-/*
- * A row drawn by its squared distance to the centres is one drawn by that to some of the centres, if it is then kept with the
- * chance that the ratio of the two is (rejection sampling; Cohen-Addad et al. 2020). So a batch of centres is drawn from the
- * distances to those before the batch, and one pass over the rows brings distances up to date for all of them.
- */
+/* A row drawn by its squared distance to the centres is one drawn by that to some of the centres, if it is then kept
+ * with the chance that the ratio of the two is (rejection sampling; Cohen-Addad et al. 2020). So a batch of centres is
+ * drawn from the distances to those before the batch, and one pass over the rows updates distances for all. */
 #define SPREAD_BATCH ((size_t)32)
 #define SPREAD_DRAWS (4 * SPREAD_BATCH)
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * One problem of k-means while it is worked on, and the steps of a round.
+/* One problem of k-means while it is worked on, and the steps of a round.
  *
- * The space of the steps: rows become points p = x - m, x the row (minus its problem's mean if that is wanted; of unit length under
- * COSINE) and m nearly the mean of the x. Nearest by any metric is then the highest p . c - offset(c) for centroids c = C - m:
+ * The space of the steps: rows become points p = x - m, x the row (minus its problem's mean if that is wanted; of unit
+ * length under COSINE) and m nearly the mean of the x. Nearest by any metric is then the highest p . c - offset(c) for
+ * centroids c = C - m:
  *   L2, COSINE   offset |c|^2 / 2: the nearest point, which on the unit sphere is that of the highest cosine
  *   IP           offset -m . c: x . C = p . c + m . c + what does not depend on C
- * Small numbers make the error bounds of products small, so that few labels need the canonical kernel. Under L2 rows may still be
- * far from the origin in proportion to their distances: there |p - c|^2 decides, and m is 0 if it is far from the rows.
- */
+ * Small numbers make the error bounds of products small, so that few labels need the canonical kernel. Under L2 rows
+ * may still be far from the origin in proportion to their distances: there |p - c|^2 decides, and m is 0 if it is far
+ * from the rows. */
 #ifndef DCI_CLUSTER_KMEANS_INTERNAL_H
 #define DCI_CLUSTER_KMEANS_INTERNAL_H
 
@@ -104,8 +104,8 @@ typedef struct km_problem {
         size_t rounds_done, rounds_total;
 } km_problem;
 
-/* Some rows of a problem and the clusters that they may belong to: all, or a segment and its share. Labels count from the
- * problem's first cluster. */
+/* Some rows of a problem and the clusters that they may belong to: all, or a segment and its share. Labels count from
+ * the problem's first cluster. */
 typedef struct km_view {
         km_problem *problem;
         size_t first_row, n, first_cluster, k;
@@ -134,8 +134,8 @@ DCI_INLINE dci_kmeans_report *dci_km_report(const dci_kmeans_result *result, siz
 
 /* --- kmeans_config.c ------------------------------------------------------------------------------------------- */
 
-/* Copies of what the caller gave, defaults filled in, everything but the rows checked; those and what else is read may be missing
- * unless `reads`. */
+/* Copies of what the caller gave, defaults filled in, everything but the rows checked; those and what else is read may
+ * be missing unless `reads`. */
 dci_status dci_km_resolve(const dci_kmeans_config *config, const dci_kmeans_input *input,
                           const dci_kmeans_result *result, bool reads, dci_kmeans_config *out_config,
                           dci_kmeans_input *out_input);
@@ -175,13 +175,14 @@ DCI_INLINE bool dci_km_cosine(const km_problem *problem)
 
 /* Points of the problem's rows. A bad row is reported in bad_row and bad_kind. */
 dci_status dci_km_prepare(km_problem *problem);
-/* One centroid from the space of rows into that of points: under COSINE its direction. false: it has none, nothing is written. */
+/* One centroid from the space of rows into that of points: under COSINE its direction. false: none, nothing is
+ * written. */
 bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float *out_in_points);
 
 /* --- kmeans_init.c ---------------------------------------------------------------------------------------------- */
 
-/* The rows, ascending, that the k <= n clusters of a problem begin at by INIT_RANDOM, in its first run and without segments, if all n rows have a
- * direction: for callers that cluster on a device (src/offload). */
+/* The rows, ascending, that the k <= n clusters of a problem begin at by INIT_RANDOM, in its first run and without
+ * segments, if all n rows have a direction: for callers that cluster on a device (src/offload). */
 void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, int32_t *out);
 /* The raw mean of the problem's cluster c, if there are such, is this row, minus the problem's mean. */
 void dci_km_put_raw(km_problem *problem, size_t c, size_t row);
@@ -205,27 +206,28 @@ void dci_km_sort(km_view *view);
 void dci_km_score(const km_problem *problem, km_worker *worker, int form, const float *query, size_t begin, size_t end);
 /* Gives empty clusters a row each, and sorts; returns how many it could. Sorted before. */
 size_t dci_km_repair(km_view *view);
-/* Adds up the rows of every cluster: what the present centroids are worth (NULL: that is not wanted), and where they go next. */
+/* Adds up the rows of every cluster: the objective of the present centroids (or NULL), and the next ones. */
 dci_status dci_km_add_up(km_view *view, double *out_objective);
 /* There they go. */
 void dci_km_move(km_view *view);
 /* The objective, row by row: more exact than from sums of rows. Sorted before. */
 dci_status dci_km_measure(km_view *view, double *out_objective);
-/* Sum of rows in ascending order of place: binary32 within KM_TASK_ROWS, binary64 beyond. rows(i) are base + order[i] * stride. */
+/* Sum of rows in ascending order of place: binary32 within KM_TASK_ROWS, binary64 beyond. rows(i) are base + order[i] *
+ * stride. */
 void dci_km_sum(const km_problem *problem, km_worker *worker, dci_dtype dtype, const void *base, size_t stride,
                 const int32_t *order, size_t n, size_t dim, double *out);
 
 /* --- kmeans_divide.c -------------------------------------------------------------------------------------------- */
 
-/* From k_first sorted clusters to k, none of which has more rows than the limit; in order and starts, where the rows of parts that
- * are left over are missing. Labels are no longer those of the order. */
+/* From k_first sorted clusters to k, none of which has more rows than the limit; in order and starts, where the rows of
+ * parts that are left over are missing. Labels are no longer those of the order. */
 dci_status dci_km_divide(km_problem *problem);
 /* For qsort: wishes by row; parts, whose row is their first place, by place. */
 int dci_km_by_row(const void *a, const void *b);
 
 /* --- kmeans_balance.c ------------------------------------------------------------------------------------------- */
 
-/* Every row to a cluster with room; sorted. *out_free, unless NULL: the objective of every row with the nearest centroid. */
+/* Every row to a cluster with room; sorted. *out_free, unless NULL: the objective with nearest centroids. */
 dci_status dci_km_assign_balanced(km_view *view, double *out_free);
 
 /* --- kmeans_run.c ----------------------------------------------------------------------------------------------- */

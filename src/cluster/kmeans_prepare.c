@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* From rows to points: checked, their mean taken away on demand, scaled to unit length under COSINE, moved near the origin. */
+/* From rows to points: checked, their mean taken away on demand, scaled to unit length (COSINE), moved near the
+ * origin. */
 #include "core/internal.h"
 
 #include <stdlib.h>
@@ -8,11 +9,11 @@
 
 #include "cluster/kmeans_internal.h"
 
-/* Rows that the middle of the points is guessed from. Any middle is right; one near the mean makes rounding errors small. */
+/* Rows that the middle of the points is guessed from. Any will do; one near the mean keeps rounding errors small. */
 #define MIDDLE_ROWS ((size_t)1024) /* or a quarter of the rows */
 
-/* But one that is 2^b times as long as a row takes b of the row's bits, and with them the differences of such rows. It may be FAR times
- * as long as all but one row in FEW, and VERY_FAR times as long as those. */
+/* But one that is 2^b times as long as a row takes b of the row's bits, and with them the differences of such rows. It
+ * may be FAR times as long as all but one row in FEW, and VERY_FAR times as long as those. */
 #define FAR 16.0f
 #define VERY_FAR 256.0f
 #define FEW ((size_t)64)
@@ -124,7 +125,7 @@ static bool met_bad_row(km_problem *p)
         return false;
 }
 
-/* The row that ends the sums may not be the first bad one: the value of an earlier row may be bad, which the sums need not know. */
+/* The row that ends the sums may not be the first bad one: an earlier row's value may be bad, which sums miss. */
 static void look_for_bad_value(km_problem *p)
 {
         for (size_t i = 0; i < p->bad_row; i++)
@@ -204,14 +205,13 @@ dci_status dci_km_prepare(km_problem *p)
         p->bad_row = SIZE_MAX;
         p->bad_kind = KM_BAD_NONE;
         memset(p->mean, 0, p->dim * sizeof *p->mean);
-        dci_status status = find_mean(p);
-        if (status != DCI_OK || p->bad_row != SIZE_MAX)
-                return status;
+        DCI_TRY(find_mean(p));
+        if (p->bad_row != SIZE_MAX)
+                return DCI_OK;
         guess_middle(p);
-        status = dci_km_for(p, p->n_tasks, 4 * p->n * p->dim, prepare_task, p);
-        if (status == DCI_OK)
-                met_bad_row(p);
-        return status;
+        DCI_TRY(dci_km_for(p, p->n_tasks, 4 * p->n * p->dim, prepare_task, p));
+        met_bad_row(p);
+        return DCI_OK;
 }
 
 bool dci_km_put_centroid(const km_problem *p, const float *in_rows, float *out_in_points)

@@ -53,8 +53,8 @@ static bool take_all(km_problem *p, size_t n_workers, unsigned char *memory, siz
         const size_t redo = config->n_redo > 1;
         size_t row_floats = 0, centroid_floats = 0, sums = 0, ignored, at = 0;
         void *packed = NULL;
-        /* The sizes that dci_nearest asks for are not checked there. 64 bits hold any; 32 bits, where there is no AMX, those of
-         * rows for which four floats an element still fit. */
+        /* The sizes that dci_nearest asks for are not checked there. 64 bits hold any; 32 bits, where there is no AMX,
+         * those of rows for which four floats an element still fit. */
         if (!dci_mul(n, dim, &row_floats) || !dci_mul(row_floats, 4 * sizeof(float), &ignored) ||
             !dci_mul(k, dim, &centroid_floats) || !dci_mul(tasks, dim, &sums))
                 return false;
@@ -98,8 +98,9 @@ static bool take_all(km_problem *p, size_t n_workers, unsigned char *memory, siz
         return true;
 }
 
-/* With a capacity, clusters of the rounds before too full ones are divided: about as many as become k by that. Measured on
- * attention keys (docs/clustering.md): with slack f = k capacity / n, 0.68 k at f = 1.48, 0.76 k at 1.6, nearly all at 2.3. */
+/* With a capacity, clusters of the rounds before too full ones are divided: about as many as become k by that. Measured
+ * on attention keys (docs/clustering.md): with slack f = k capacity / n, 0.68 k at f = 1.48, 0.76 k at 1.6, nearly all
+ * at 2.3. */
 static size_t first_clusters(const km_problem *p)
 {
         if (p->limit == 0 || p->config->init == DCI_KMEANS_INIT_GIVEN || p->config->n_iter == 0)
@@ -140,7 +141,8 @@ void dci_km_lay_out(dci_context *context, const dci_kmeans_config *config, const
         take_all(out, n_workers, memory, &ignored);
 }
 
-/* The caller's progress counts rounds, while regions count tasks: within a round it gets the same numbers again, and may cancel. */
+/* The caller's progress counts rounds, while regions count tasks: within a round it gets the same numbers again, and
+ * may cancel. */
 static int32_t same_again(void *ctx, size_t done, size_t total)
 {
         const km_problem *problem = ctx;

@@ -63,7 +63,7 @@ dci_status dci_km_assign(km_view *view, km_assigned *out)
         return DCI_OK;
 }
 
-/* A counting sort. starts counts rows of the problem: those of the view's first cluster begin at the view's first row. */
+/* A counting sort. starts counts rows of the problem: those of the view begin at its first row. */
 void dci_km_sort(km_view *view)
 {
         km_problem *p = view->problem;
@@ -162,8 +162,8 @@ void dci_km_sum(const km_problem *p, km_worker *worker, dci_dtype dtype, const v
         }
 }
 
-/* What a cluster's rows, whose points add up to `sum`, contribute to the objective with the present centroid; under L2 but for the
- * squared lengths of the points. */
+/* What a cluster's rows, whose points add up to `sum`, contribute to the objective with the present centroid; under L2
+ * but for the squared lengths of the points. */
 static double value_of(const km_problem *p, size_t c, size_t n, const double *sum)
 {
         const float *centroid = p->centroids + c * p->dim;
@@ -241,7 +241,7 @@ static void add_up_task(void *arg, size_t task, size_t worker)
         each_cluster_of(arg, task, worker, add_up_one);
 }
 
-/* Of the squared lengths of the points, what is left of them as the objective under L2: less is mostly rounding of binary32 sums. */
+/* Of the squared lengths of the points, what is left of them as the objective under L2: less is mostly rounding. */
 #define MIN_LEFT 0x1p-8
 
 dci_status dci_km_add_up(km_view *view, double *out_objective)

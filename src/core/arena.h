@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Several arrays in one block of memory. The parts of a block are written down once, as a list, in a function that both measures and
- * places, so that sizes and places cannot disagree:
+/* Several arrays in one block of memory. The parts of a block are written down once, as a list, in a function that both
+ * measures and places, so that sizes and places cannot disagree:
  *
  *      static size_t lay_out(size_t n, struct scratch *s, void *memory)
  *      {
@@ -10,9 +9,8 @@
  *              return DCI_ARENA(parts, memory);
  *      }
  *
- * Called without memory it measures, and changes no pointer: that is done where capacities change. Called with memory it sets pointers.
- * Each part begins at a whole cache line if the memory does. The block belongs to the caller.
- */
+ * Called without memory it measures, and changes no pointer: that is done where capacities change. Called with memory
+ * it sets pointers. Each part begins at a whole cache line if the memory does. The block belongs to the caller. */
 #ifndef DCI_CORE_ARENA_H
 #define DCI_CORE_ARENA_H
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * OpenBLAS without its threads. The process may share one OpenBLAS with NumPy, so its global thread setting is not ours to
- * touch; but a product of at most 2^18 multiply-adds always runs on the calling thread (its interface compares m n k with
- * SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD, 65536 * 4 as shipped). So every call stays within a 64 x 64 x 64 tile.
- */
+/* OpenBLAS without its threads. The process may share one OpenBLAS with NumPy, so its global thread setting is not ours
+ * to touch; but a product of at most 2^18 multiply-adds always runs on the calling thread (its interface compares m n k
+ * with SMP_THRESHOLD_MIN * GEMM_MULTITHREAD_THRESHOLD, 65536 * 4 as shipped). So calls stay within 64 x 64 x 64. */
 #include "core/internal.h"
 
 #include <cblas.h>

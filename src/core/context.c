@@ -15,8 +15,8 @@
 
 #define MAX_THREADS 1024
 
-/* Large blocks are put on large pages where the system has them on demand: rows that are read here and there then miss the
- * address cache less, and fresh memory takes a fault per 2 MiB in place of 512. */
+/* Large blocks are put on large pages where the system has them on demand: rows that are read here and there then miss
+ * the address cache less, and fresh memory takes a fault per 2 MiB in place of 512. */
 #define LARGE_PAGE ((size_t)2 << 20)
 #define LARGE_BLOCK (2 * LARGE_PAGE)
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * CRC-32C (polynomial 0x1EDC6F41, reflected 0x82F63B78; RFC 3720, appendix B.4), eight bytes a step: "slicing by 8",
- * Kounavis and Berry 2008. Table k tells what a byte does to the remainder when k more bytes follow it.
- */
+/* CRC-32C (polynomial 0x1EDC6F41, reflected 0x82F63B78; RFC 3720, appendix B.4), eight bytes a step: "slicing by 8",
+ * Kounavis and Berry 2008. Table k tells what a byte does to the remainder when k more bytes follow it. */
 #include "core/internal.h"
 
 #include "core/file.h"

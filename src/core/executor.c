@@ -149,7 +149,7 @@ dci_status dci_parallel(const dci_region *region)
         else if (!dci_pool_run(context->pool, region->n_workers, run_worker, &state))
                 run_worker(&state, 0);
 
-        /* On the caller's threads the last report may have come too early; the whole is reported once more from here. */
+        /* On the caller's threads the last report may have come too early; the whole is reported again here. */
         if (!atomic_load(&state.cancelled) && region->n_workers > 1)
                 report(&state);
         if (atomic_load(&state.cancelled))

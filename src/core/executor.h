@@ -15,8 +15,8 @@ int32_t dci_default_threads(int32_t executor_kind);
 dci_status dci_pool_create(dci_context *context, size_t n_threads, struct dci_pool **out_pool);
 void dci_pool_destroy(dci_context *context, struct dci_pool *pool);
 
-/* fn(arg, i) for each i in [0, n). Returns false, having run nothing, when another call has the pool: the caller then runs
- * alone, so that nested and simultaneous calls neither wait nor deadlock. */
+/* fn(arg, i) for each i in [0, n). Returns false, having run nothing, when another call has the pool: the caller then
+ * runs alone, so that nested and simultaneous calls neither wait nor deadlock. */
 bool dci_pool_run(struct dci_pool *pool, size_t n, void (*fn)(void *arg, size_t i), void *arg);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Fields of configs as tables: one row per field, with its default and its bounds. A refusal names the field, its value
- * and what is allowed. Rules between fields are the config's own code.
- */
+/* Fields of configs as tables: one row per field, with its default and its bounds. A refusal names the field, its value
+ * and what is allowed. Rules between fields are the config's own code. */
 #ifndef DCI_CORE_FIELDS_H
 #define DCI_CORE_FIELDS_H
 
@@ -29,10 +27,7 @@ typedef struct dci_field {
         bool open;                /* least itself is refused */
 } dci_field;
 
-/*
- * DCI_FIELD(config type, field, default, least, most, further members by name): the type of the row is that of the
- * field.
- */
+/* DCI_FIELD(config type, field, default, least, most, further members by name): the row has the field's type. */
 #define DCI_FIELD(config, field, ...)                                                                                  \
         {                                                                                                              \
                 .name = #field, .offset = offsetof(config, field),                                                     \

@@ -93,18 +93,18 @@ static dci_status emit_section(const void *ctx, const dci_sink *sink)
 /* Sections whose bytes are contiguous. */
 static dci_status parts_of(size_t n_sections, const dci_section *sections, dci_part parts[DCI_FILE_MAX_SECTIONS])
 {
-        dci_status status = check_count(n_sections, sections);
-        for (size_t i = 0; i < n_sections && status == DCI_OK; i++) {
+        DCI_TRY(check_count(n_sections, sections));
+        for (size_t i = 0; i < n_sections; i++) {
                 const dci_section *section = &sections[i];
                 if (section->data == NULL && section->n_bytes > 0)
-                        status = dci_fail(DCI_ERR_INVALID, "section '%.8s' has %zu bytes at NULL", section->name,
-                                          section->n_bytes);
+                        return dci_fail(DCI_ERR_INVALID, "section '%.8s' has %zu bytes at NULL", section->name,
+                                        section->n_bytes);
                 memcpy(parts[i].name, section->name, sizeof parts[i].name);
                 parts[i].n_bytes = section->n_bytes;
                 parts[i].emit = emit_section;
                 parts[i].ctx = section;
         }
-        return status;
+        return DCI_OK;
 }
 
 /* A sink that only computes a checksum. */
@@ -150,17 +150,15 @@ static dci_status write_all(const dci_sink *sink, uint32_t kind, uint32_t versio
         static const unsigned char zeros[ALIGNMENT];
         unsigned char front[FRONT_BYTES];
         size_t end = HEADER_BYTES + n_parts * ENTRY_BYTES;
-        dci_status status = encode_front(kind, version, n_parts, parts, offsets, front);
-        if (status == DCI_OK)
-                status = sink->write(sink->ctx, front, end);
-        for (size_t i = 0; i < n_parts && status == DCI_OK; i++) {
+        DCI_TRY(encode_front(kind, version, n_parts, parts, offsets, front));
+        DCI_TRY(sink->write(sink->ctx, front, end));
+        for (size_t i = 0; i < n_parts; i++) {
                 if (offsets[i] > end)
-                        status = sink->write(sink->ctx, zeros, offsets[i] - end);
-                if (status == DCI_OK)
-                        status = parts[i].emit(parts[i].ctx, sink);
+                        DCI_TRY(sink->write(sink->ctx, zeros, offsets[i] - end));
+                DCI_TRY(parts[i].emit(parts[i].ctx, sink));
                 end = offsets[i] + parts[i].n_bytes;
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_file_compose(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_parts,
@@ -169,8 +167,8 @@ dci_status dci_file_compose(const dci_sink *sink, uint32_t kind, uint32_t versio
         if (sink == NULL || sink->write == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", sink == NULL ? "sink" : "sink->write");
         size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
-        dci_status status = lay_out(n_parts, parts, offsets);
-        return status != DCI_OK ? status : write_all(sink, kind, version, n_parts, parts, offsets);
+        DCI_TRY(lay_out(n_parts, parts, offsets));
+        return write_all(sink, kind, version, n_parts, parts, offsets);
 }
 
 /* Small pieces (rows one by one, projections of a chunk) travel together. */
@@ -215,18 +213,17 @@ dci_status dci_file_compose_buffered(dci_context *context, const dci_sink *sink,
 dci_status dci_file_measure(size_t n_parts, const dci_part *parts, size_t *out_bytes)
 {
         size_t offsets[DCI_FILE_MAX_SECTIONS + 1];
-        dci_status status = lay_out(n_parts, parts, offsets);
-        if (status == DCI_OK)
-                *out_bytes = offsets[n_parts];
-        return status;
+        DCI_TRY(lay_out(n_parts, parts, offsets));
+        *out_bytes = offsets[n_parts];
+        return DCI_OK;
 }
 
 dci_status dci_file_write(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_sections,
                           const dci_section *sections)
 {
         dci_part parts[DCI_FILE_MAX_SECTIONS];
-        dci_status status = parts_of(n_sections, sections, parts);
-        return status != DCI_OK ? status : dci_file_compose(sink, kind, version, n_sections, parts);
+        DCI_TRY(parts_of(n_sections, sections, parts));
+        return dci_file_compose(sink, kind, version, n_sections, parts);
 }
 
 dci_status dci_file_save(const char *path, uint32_t kind, uint32_t version, size_t n_sections,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The checked container that every saved object uses: a header, a section table, sections, each with its length and
+/* The checked container that every saved object uses: a header, a section table, sections, each with its length and
  * CRC-32C.
  *
  *   offset  bytes  header, all integers little endian
@@ -14,8 +13,7 @@
  *   40      4      CRC-32C of the section table, 44: CRC-32C of bytes 0 to 43
  *   48      32 each  section table: name[8] (printable ASCII, zero padded), offset u64, length u64, CRC-32C u32,
  *                    reserved u32 (zero)
- *   then sections, each at a multiple of 64, in table order, gaps zero; the last one ends the file
- */
+ *   then sections, each at a multiple of 64, in table order, gaps zero; the last one ends the file */
 #ifndef DCI_CORE_FILE_H
 #define DCI_CORE_FILE_H
 
@@ -44,8 +42,8 @@ uint32_t dci_crc32c(uint32_t crc, const void *data, size_t n_bytes);
 dci_status dci_file_write(const dci_sink *sink, uint32_t kind, uint32_t version, size_t n_sections,
                           const dci_section *sections);
 
-/* A section whose bytes are in pieces: emit writes them to a sink, n_bytes in all, the same each time it is called (first for
- * the checksum, then to be written). */
+/* A section whose bytes are in pieces: emit writes them to a sink, n_bytes in all, the same each time it is called
+ * (first for the checksum, then to be written). */
 typedef struct dci_part {
         char name[8];
         size_t n_bytes;
@@ -80,17 +78,17 @@ typedef struct dci_file {
         bool mapped;
 } dci_file;
 
-/* Validates everything (magic, order, lengths against the real size, overlaps, alignment, every checksum, zero
- * padding) before handing out a byte. `memory` stays the caller's and must outlive the dci_file; sections are
- * aligned to 64 bytes if it is. A container of a newer version is DCI_ERR_UNSUPPORTED, anything else DCI_ERR_FORMAT.
- * On failure *out_file is empty. */
+/* Validates everything (magic, order, lengths against the real size, overlaps, alignment, every checksum, zero padding)
+ * before handing out a byte. `memory` stays the caller's and must outlive the dci_file; sections are aligned to 64
+ * bytes if it is. A container of a newer version is DCI_ERR_UNSUPPORTED, anything else DCI_ERR_FORMAT. On failure
+ * *out_file is empty. */
 dci_status dci_file_parse(const void *memory, size_t n_bytes, uint32_t kind, dci_file *out_file);
 
 /* Reads a regular file and parses it. The header must agree with the file's size before anything is allocated. */
 dci_status dci_file_load(dci_context *context, const char *path, uint32_t kind, dci_file *out_file);
 
-/* The same, but the sections stay in the file, which must not be changed meanwhile (replacing it is allowed). A system that
- * cannot map files is DCI_ERR_UNSUPPORTED. */
+/* The same, but the sections stay in the file, which must not be changed meanwhile (replacing it is allowed). A system
+ * that cannot map files is DCI_ERR_UNSUPPORTED. */
 dci_status dci_file_map(dci_context *context, const char *path, uint32_t kind, dci_file *out_file);
 /* Takes the mapping out of a dci_file and empties that; the caller ends it with dci_file_unmap. */
 void *dci_file_release(dci_file *file, size_t *out_bytes);
@@ -103,8 +101,8 @@ typedef struct dci_feed {
         size_t n_bytes; /* how many there are; 0: what the header says */
 } dci_feed;
 
-/* Reads a container, and nothing beyond it, and parses it. Memory grows with what has arrived: 3 times that, at most, and
- * 64 KiB, whatever the header claims. */
+/* Reads a container, and nothing beyond it, and parses it. Memory grows with what has arrived: 3 times that, at most,
+ * and 64 KiB, whatever the header claims. */
 dci_status dci_file_receive(dci_context *context, const dci_feed *feed, uint32_t kind, dci_file *out_file);
 
 /* Steps of the three: bytes under examination, and what to call them in messages. */

@@ -48,8 +48,8 @@ static dci_status refuse_unless_regular(const char *name, mode_t mode)
         return dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file", name, what);
 }
 
-/* Systems of files that are far away, or are programs themselves, may let a signal interrupt any call. All but rename can be made again;
- * of that one nobody could say whether it had been done. */
+/* Systems of files that are far away, or are programs themselves, may let a signal interrupt any call. All but rename
+ * can be made again; of that one nobody could say whether it had been done. */
 #define UNINTERRUPTED(result, call)                                                                                    \
         do                                                                                                             \
                 (result) = (call);                                                                                     \

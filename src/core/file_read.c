@@ -164,16 +164,14 @@ static dci_status grow(arrival *a)
 
 static dci_status fill(arrival *a, const dci_feed *feed)
 {
-        dci_status status = DCI_OK;
-        while (status == DCI_OK && a->n < a->total) {
+        while (a->n < a->total) {
                 if (a->n == a->capacity)
-                        status = grow(a);
-                size_t wanted = a->capacity - a->n;
-                if (status == DCI_OK)
-                        status = feed->read(feed->ctx, a->bytes + a->n, wanted);
+                        DCI_TRY(grow(a));
+                const size_t wanted = a->capacity - a->n;
+                DCI_TRY(feed->read(feed->ctx, a->bytes + a->n, wanted));
                 a->n += wanted;
         }
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_file_receive(dci_context *context, const dci_feed *feed, uint32_t kind, dci_file *out_file)

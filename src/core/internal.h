@@ -15,13 +15,11 @@
 /* GNU extensions are used through these only. */
 #if defined(__GNUC__)
 #define DCI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define DCI_LIKELY(x) __builtin_expect(!!(x), 1)
 #define DCI_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define DCI_INLINE static inline __attribute__((always_inline))
 #define DCI_PREFETCH(p) __builtin_prefetch(p)
 #else
 #define DCI_PRINTF(fmt, args)
-#define DCI_LIKELY(x) (x)
 #define DCI_UNLIKELY(x) (x)
 #define DCI_INLINE static inline
 #define DCI_PREFETCH(p) ((void)(p))
@@ -53,7 +51,7 @@ DCI_INLINE int dci_lowest_bit(uint64_t bits)
 /* Records the sentence and returns `status`, so that a check reads: return dci_fail(DCI_ERR_INVALID, "..."). */
 dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3);
 
-/* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to give back at that point. */
+/* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to release there. */
 #define DCI_TRY(call)                                                                                                  \
         do {                                                                                                           \
                 const dci_status tried_ = (call);                                                                      \
@@ -61,8 +59,8 @@ dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3)
                         return tried_;                                                                                 \
         } while (0)
 
-/* Between dci_may_fail(true) and dci_may_fail(false) this thread's failures leave no sentence: for steps that a call can do
- * without, since a call that succeeds must not touch the last error. */
+/* Between dci_may_fail(true) and dci_may_fail(false) this thread's failures leave no sentence: for steps that a call
+ * can do without, since a call that succeeds must not touch the last error. */
 void dci_may_fail(bool allowed);
 
 /* Checks what every config and result struct begins with. `known`: the size this library was built with. */
@@ -80,11 +78,11 @@ dci_status dci_struct_init(const char *name, void *object, size_t struct_size, s
 bool dci_mul(size_t a, size_t b, size_t *out);
 bool dci_add(size_t a, size_t b, size_t *out);
 
-/* count x size bytes aligned to a cache line; NULL with an error recorded when the product overflows or memory is short.
- * A zero count gives one byte. Free with the same count and size. */
+/* count x size bytes aligned to a cache line; NULL with an error recorded when the product overflows or memory is
+ * short. A zero count gives one byte. Free with the same count and size. */
 void *dci_alloc(dci_context *context, size_t count, size_t size);
 void *dci_calloc(dci_context *context, size_t count, size_t size);
-/* n_bytes aligned to whole memory pages, which devices lock. Freed as others, with a count of n_bytes and a size of 1. */
+/* n_bytes aligned to memory pages, which devices lock. Freed as others, with a count of n_bytes and a size of 1. */
 #define DCI_MEMORY_PAGE 4096
 void *dci_alloc_pages(dci_context *context, size_t n_bytes);
 void dci_free(dci_context *context, void *pointer, size_t count, size_t size);
@@ -95,7 +93,7 @@ typedef struct dci_rng {
         uint64_t state[4];
 } dci_rng;
 void dci_rng_seed(dci_rng *rng, uint64_t seed);
-/* An independent stream for item `stream`: the same whatever was drawn from `rng`'s siblings, so work can be divided freely. */
+/* An independent stream for item `stream`: the same whatever was drawn from its siblings, so work can be divided. */
 dci_rng dci_rng_split(const dci_rng *rng, uint64_t stream);
 uint64_t dci_rng_next(dci_rng *rng);
 /* Unbiased integer in [0, bound), bound >= 1. */
@@ -126,8 +124,8 @@ struct dci_context {
 void dci_context_retain(dci_context *context);
 void dci_log_line(const dci_context *context, int32_t level, const char *format, ...) DCI_PRINTF(3, 4);
 
-/* One parallel region: fn(arg, task, worker) for each task in [0, n_tasks), worker < workers in use. Workers take tasks from
- * a shared counter, so results must depend on `task` alone; `worker` is for scratch. Returns when all are done. */
+/* One parallel region: fn(arg, task, worker) for each task in [0, n_tasks), worker < workers in use. Workers take tasks
+ * from a shared counter, so results must depend on `task` alone; `worker` is for scratch. Returns when all are done. */
 typedef void (*dci_task_fn)(void *arg, size_t task, size_t worker);
 typedef struct dci_region {
         dci_context *context;
@@ -144,8 +142,8 @@ typedef struct dci_region {
 size_t dci_workers_for(const dci_context *context, size_t n_tasks, size_t work);
 dci_status dci_parallel(const dci_region *region);
 
-/* Brackets one callback of the user: `object` is busy for this thread, and so are those whose callbacks it runs inside of;
- * entry points refuse when dci_is_busy. The mark lives on the caller's stack until it leaves. */
+/* Brackets one callback of the user: `object` is busy for this thread, and so are those whose callbacks it runs inside
+ * of; entry points refuse when dci_is_busy. The mark lives on the caller's stack until it leaves. */
 typedef struct dci_busy_mark {
         const void *object;
         const struct dci_busy_mark *outer;
@@ -156,9 +154,9 @@ bool dci_is_busy(const void *object);
 
 /* --- blas.c: OpenBLAS on fixed tiles, from our own threads ------------------------------------------------------ */
 
-/* m, n, k >= 1, leading dimensions at most INT_MAX.
- * c[i * ldc + j] = sum_p a[i * lda + p] * b[j * ldb + p], i < m, j < n, p < k: rows against rows. Tiles are fixed and small
- * enough that OpenBLAS never starts threads of its own, whatever its settings; a result depends on the tile grid alone. */
+/* m, n, k >= 1, leading dimensions at most INT_MAX. c[i * ldc + j] = sum_p a[i * lda + p] * b[j * ldb + p], i < m, j <
+ * n, p < k: rows against rows. Tiles are fixed and small enough that OpenBLAS never starts threads of its own, whatever
+ * its settings; a result depends on the tile grid alone. */
 void dci_gemm_nt(size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b, size_t ldb, float *c,
                  size_t ldc);
 

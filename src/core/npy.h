@@ -39,8 +39,8 @@ size_t dci_npy_type_size(dci_npy_type type);
  * *out_npy is empty. */
 dci_status dci_npy_read(dci_context *context, const char *path, dci_npy *out_npy);
 
-/* Writes a temporary file next to the target and renames it (dci_replace_begin in file.h), so that a reader finds the old file or the
- * whole new one. */
+/* Writes a temporary file next to the target and renames it (dci_replace_begin in file.h), so that a reader finds the
+ * old file or the whole new one. */
 dci_status dci_npy_write(const char *path, dci_npy_type type, size_t n_dims, const size_t *shape, const void *data);
 
 /* Empties `npy`; an empty one is allowed. */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Random numbers whose sequence is part of the library's promise: the same seed gives the same integers and uniform numbers
- * on every platform (normal ones as far as its logarithm and cosine agree).
- * Generator: xoshiro256++ (Blackman and Vigna 2019), seeded through splitmix64 as its authors advise.
- */
+/* Random numbers whose sequence is part of the library's promise: the same seed gives the same integers and uniform
+ * numbers on every platform (normal ones as far as its logarithm and cosine agree). Generator: xoshiro256++ (Blackman
+ * and Vigna 2019), seeded through splitmix64 as its authors advise. */
 #include "core/internal.h"
 
 #include <math.h>

@@ -104,8 +104,8 @@ const char *dci_dtype_name(dci_dtype dtype)
         }
 }
 
-/* A struct may be longer than this library knows (a newer header) as long as the rest says nothing. The ceiling keeps an
- * uninitialised struct_size from sending the check through foreign memory. */
+/* A struct may be longer than this library knows (a newer header) as long as the rest says nothing. The ceiling keeps
+ * an uninitialised struct_size from sending the check through foreign memory. */
 #define LONGEST_STRUCT 4096
 
 dci_status dci_check_aligned(const char *what, const void *array, size_t element_bytes)

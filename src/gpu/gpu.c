@@ -5,20 +5,15 @@
 
 #include <string.h>
 
-/*
- * How attention is divided. A multiprocessor runs one block at a time; a block takes so long for itself as for that
- * many tokens.
- */
+/* How attention is divided. A multiprocessor runs one block at a time; a block costs as much as that many tokens. */
 #define BLOCK_TOKENS ((size_t)512)
 #define FEWEST_TOKENS ((size_t)64) /* of a split */
 #define MAX_UNDIVIDED ((size_t)384)
 #define MAX_SPLITS ((size_t)256)
 #define MAX_WAVES ((size_t)4)
 
-/*
- * How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that
- * many bytes, and so does one for the tokens that every plan attends to, if it does not fit next to the others.
- */
+/* How scores are divided: two blocks run on a multiprocessor at a time; a block takes so long for itself as for that
+ * many bytes, and so does one for the tokens that every plan attends to, if it does not fit next to the others. */
 #define SCORE_BLOCKS ((size_t)2)
 #define SCORE_BYTES ((size_t)24 << 10)
 #define FEWEST_SCORE_BYTES ((size_t)16 << 10) /* of a part */
@@ -43,9 +38,7 @@ dci_status dci_gpu_count(int32_t *out_count)
 
 static dci_status check_config(const dci_gpu_config *config)
 {
-        dci_status status = dci_check_struct_size("dci_gpu_config", config, config->struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_gpu_config", config, config->struct_size, sizeof *config));
         if (config->reserved != 0)
                 return dci_fail(DCI_ERR_INVALID, "dci_gpu_config.reserved is %d, expected 0", (int)config->reserved);
         if (config->device < DCI_GPU_HOST)
@@ -63,9 +56,7 @@ dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dc
                 dci_gpu_config_init(&defaults, sizeof defaults);
                 config = &defaults;
         }
-        dci_status status = check_config(config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_config(config));
         const dci_gpu_ops *ops = config->device == DCI_GPU_HOST ? &dci_gpu_ops_host : dci_gpu_ops_cuda();
         if (ops == NULL)
                 return DCI_ERR_UNSUPPORTED;
@@ -77,7 +68,7 @@ dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dc
         gpu->device = config->device;
         dci_gpu_info_init(&gpu->info, sizeof gpu->info);
         atomic_init(&gpu->n_objects, 1);
-        status = ops->open(gpu, config->device);
+        const dci_status status = ops->open(gpu, config->device);
         if (status != DCI_OK) {
                 dci_free(context, gpu, 1, sizeof *gpu);
                 return status;
@@ -106,13 +97,9 @@ dci_status dci_gpu_get_info(dci_gpu *gpu, dci_gpu_info *out_info)
 {
         if (gpu == NULL || out_info == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_info");
-        dci_status status = dci_check_struct_size("dci_gpu_info", out_info, out_info->struct_size, sizeof *out_info);
-        if (status != DCI_OK)
-                return status;
         size_t free_bytes;
-        status = gpu->ops->free_bytes(gpu, &free_bytes);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_check_struct_size("dci_gpu_info", out_info, out_info->struct_size, sizeof *out_info));
+        DCI_TRY(gpu->ops->free_bytes(gpu, &free_bytes));
         const size_t struct_size = out_info->struct_size;
         *out_info = gpu->info;
         out_info->struct_size = struct_size;
@@ -138,11 +125,9 @@ typedef struct division {
         size_t beside;      /* further blocks, of the same size, which start where one has room */
 } division;
 
-/*
- * The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once
- * would take as long as all. Parts are not rounded: then longer lists never have fewer, and who takes memory for the
- * longest has enough for all.
- */
+/* The best number of parts up to `most`. Waves of blocks, each as long as its part: a few blocks more than fit at once
+ * would take as long as all. Parts are not rounded, so longer lists never have fewer, and room for the longest is
+ * enough. */
 static int32_t parts_of(const division *d, size_t most)
 {
         size_t best = 1, least = 0; /* least: what the best takes, times as many */

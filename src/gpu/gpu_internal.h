@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A device and what it can do. Everything above it (src/offload) works through dci_gpu_ops, of which there are two:
+/* A device and what it can do. Everything above it (src/offload) works through dci_gpu_ops, of which there are two:
  * CUDA (cuda/device.c, or cuda/stub.c in builds without) and the host device, whose memory is the host's, whose streams
- * do their work at once and whose kernels are the references: so the objects above are tested where there is no GPU.
- */
+ * do their work at once and whose kernels are the references: so the objects above are tested where there is no GPU. */
 #ifndef DCI_GPU_INTERNAL_H
 #define DCI_GPU_INTERNAL_H
 
@@ -38,22 +36,15 @@ typedef struct dci_gpu_ops {
         /* Memory of the device, aligned to 256 bytes. */
         dci_status (*alloc)(dci_gpu *gpu, size_t n_bytes, void **out);
         void (*free)(dci_gpu *gpu, void *memory, size_t n_bytes);
-        /*
-         * Locks host memory and maps it (near: moves it to the device's memory node first, where the system lets us).
-         */
+        /* Locks and maps host memory, which it first moves to the device's memory node where the system allows that. */
         dci_status (*pin)(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address);
         void (*unpin)(dci_gpu *gpu, void *memory);
-        /*
-         * Streams, as their API has them (CUDA: cudaStream_t); NULL is the default one. Copies between any two of host
-         * (pinned) and device.
-         */
+        /* Streams (cudaStream_t; NULL: the default one). Copies: between any two of pinned host memory and device. */
         dci_status (*stream_create)(dci_gpu *gpu, void **out);
         void (*stream_destroy)(dci_gpu *gpu, void *stream);
-        dci_status (*stream_check)(dci_gpu *gpu,
-                                   void *stream); /* that it is one of this device's, and that it is not broken */
-        /*
-         * That it is not being captured: else DCI_ERR_INVALID, here and where the host waits, and the capture goes on.
-         */
+        /* That it is one of this device's, and not broken. */
+        dci_status (*stream_check)(dci_gpu *gpu, void *stream);
+        /* That it is not being captured: else DCI_ERR_INVALID, as where the host waits, and the capture goes on. */
         dci_status (*stream_runs)(dci_gpu *gpu, void *stream);
         dci_status (*stream_wait)(dci_gpu *gpu, void *stream); /* the host waits */
         dci_status (*copy)(dci_gpu *gpu, void *stream, void *to, const void *from, size_t n_bytes);
@@ -85,6 +76,15 @@ typedef struct dci_gpu_ops {
 #undef DCI_GPU_OP
 } dci_gpu_ops;
 
+/* All of them but the kernels. */
+/* clang-format off */
+#define DCI_GPU_EACH_OP(DO)                                                                                            \
+        DO(count) DO(open) DO(close) DO(free_bytes) DO(alloc) DO(free) DO(pin) DO(unpin) DO(stream_create)             \
+        DO(stream_destroy) DO(stream_check) DO(stream_runs) DO(stream_wait) DO(copy) DO(copy_rows) DO(copy_batch)      \
+        DO(fill) DO(pointer_check) DO(event_create) DO(event_destroy) DO(event_record) DO(event_wait) DO(event_done)   \
+        DO(event_order) DO(event_elapsed) DO(capture_begin) DO(capture_end) DO(graph_launch) DO(graph_destroy) DO(fits)
+/* clang-format on */
+
 struct dci_gpu {
         dci_context *context;
         const dci_gpu_ops *ops;
@@ -97,32 +97,28 @@ struct dci_gpu {
 /* An object that is made on a device holds it, and gives it back with dci_gpu_destroy. */
 void dci_gpu_retain(dci_gpu *gpu);
 
+/* References (host/): what the kernels must do, row by row. */
+#define DCI_GPU_REFERENCE(name) void dci_gpu_ref_##name(const dci_gpu_##name##_args *args);
+DCI_GPU_EACH_KERNEL(DCI_GPU_REFERENCE)
+#undef DCI_GPU_REFERENCE
+
 extern const dci_gpu_ops dci_gpu_ops_host; /* host/device.c */
-/*
- * On a stream (`object`) of the host device: run(args) at once, or with a copy of its n_bytes of arguments when the
- * graph that is captured runs.
- */
+/* On a stream (`object`) of the host device: run(args) at once, or, with a copy of args, when the captured graph
+ * runs. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes);
-const dci_gpu_ops *
-dci_gpu_ops_cuda(void); /* device_cuda.cu; NULL with an error (DCI_ERR_UNSUPPORTED) in builds without: cuda/stub.c */
+/* cuda/device.c; in builds without CUDA (cuda/stub.c): NULL, and an error DCI_ERR_UNSUPPORTED. */
+const dci_gpu_ops *dci_gpu_ops_cuda(void);
 
 /* That kernels which attend, or score, are built for it: query heads of a kv head, and elements of a row. */
 dci_status dci_gpu_check_shape(int32_t group, int32_t dim);
-/*
- * Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors
- * (gpu.c). More tokens never have fewer.
- */
+/* Parts that a head's tokens are cut into, for so many of them at most: enough blocks for the device's multiprocessors
+ * (gpu.c). More tokens never have fewer. */
 int32_t dci_gpu_splits(const dci_gpu *gpu, size_t n_sequences, size_t n_heads, size_t n_tokens);
-/*
- * Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2;
- * rows: their bytes); at most DCI_GPU_MAX_PARTS. More groups never have fewer.
- */
+/* Parts that a list's scores are cut into, for so many groups of so many bytes at most (codes: dim * bits / 8 + 2;
+ * rows: their bytes); at most DCI_GPU_MAX_PARTS. More groups never have fewer. */
 int32_t dci_gpu_score_parts(const dci_gpu *gpu, size_t n_lists, size_t n_groups, size_t group_bytes);
-/*
- * Bytes of `partial` for that and, in the last dci_lines(4 * n_lists) of them, of `arrived`; 0 for one split. SIZE_MAX:
- * too many.
- */
+/* Bytes of `partial` and, in the last dci_lines(4 * n_lists), of `arrived`; 0: one split; SIZE_MAX: too many. */
 size_t dci_gpu_partial_bytes(size_t n_lists, int32_t n_splits, size_t dim);
 
 #endif

@@ -58,7 +58,7 @@ void dci_index_collect(dci_index *index)
         }
 }
 
-dci_status dci_index_lock(const dci_index *index)
+dci_status dci_index_check_call(const dci_index *index)
 {
         if (index == NULL)
                 return dci_fail(DCI_ERR_INVALID, "index is NULL");
@@ -67,13 +67,24 @@ dci_status dci_index_lock(const dci_index *index)
         return DCI_OK;
 }
 
-dci_status dci_index_lock_writer(const dci_index *index)
+dci_status dci_index_check_writer(const dci_index *index)
 {
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         if (index->mapping != NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the index reads a mapped file, which is never written to: dci_index_load makes one "
                                 "that can be changed");
+        return DCI_OK;
+}
+
+dci_status dci_index_check_matrix(const dci_index *index, const char *what, size_t n, size_t ld, size_t element)
+{
+        size_t row_bytes, total;
+        if (ld < index->config.dim)
+                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld,
+                                index->config.dim);
+        if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
+                return dci_fail(DCI_ERR_LIMIT, "%zu %s of %zu elements exceed the address space", n, what, ld);
         return DCI_OK;
 }
 
@@ -108,19 +119,15 @@ int32_t dci_index_slot(const dci_index *index, const dci_view *view, int64_t id)
 
 dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t *ids, void *out_rows, size_t ld)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK || n == 0)
-                return status;
+        DCI_TRY(dci_index_check_call(index));
+        if (n == 0)
+                return DCI_OK;
         if (ids == NULL || out_rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", ids == NULL ? "ids" : "out_rows");
-        if (ld < index->config.dim)
-                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld,
-                                index->config.dim);
         const size_t element = dci_dtype_size(index->config.dtype);
-        size_t row_bytes, total;
-        if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
-                return dci_fail(DCI_ERR_LIMIT, "%zu rows of %zu elements exceed the address space", n, ld);
+        DCI_TRY(dci_index_check_matrix(index, "rows", n, ld, element));
         dci_index_read_begin(index);
+        dci_status status = DCI_OK;
         dci_view view = dci_rows_view(&index->rows);
         for (size_t i = 0; i < n && status == DCI_OK; i++)
                 if (dci_index_slot(index, &view, ids[i]) < 0)
@@ -130,7 +137,7 @@ dci_status dci_index_reconstruct(const dci_index *index, size_t n, const int64_t
                 int32_t slot = dci_index_slot(index, &view, ids[i]);
                 const void *row;
                 dci_view_pointers(&view, 0, &slot, 1, &row);
-                memcpy((unsigned char *)out_rows + i * row_bytes, row, index->config.dim * element);
+                memcpy((unsigned char *)out_rows + i * ld * element, row, index->config.dim * element);
         }
         dci_index_read_end(index);
         return status;
@@ -144,23 +151,17 @@ static int compare_ids(const void *a, const void *b)
 
 dci_status dci_index_ids(const dci_index *index, size_t capacity, int64_t *out_ids, size_t *out_count)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_check_call(index));
         if (out_count == NULL || (out_ids == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_count == NULL ? "out_count" : "out_ids");
         dci_index_read_begin(index);
         dci_view view = dci_rows_view(&index->rows);
-        int64_t *all = NULL;
         size_t n = 0;
-        bool direct = capacity >= view.n; /* else the smallest must be found among all */
-        if (!direct && capacity > 0) {
-                all = dci_alloc(index->context, view.n, sizeof *all);
-                if (all == NULL)
-                        status = DCI_ERR_MEMORY;
-        }
+        const bool direct = capacity >= view.n; /* else the smallest must be found among all */
+        int64_t *all = direct || capacity == 0 ? NULL : dci_alloc(index->context, view.n, sizeof *all);
+        const dci_status status = direct || capacity == 0 || all != NULL ? DCI_OK : DCI_ERR_MEMORY;
         int64_t *target = direct ? out_ids : all;
-        if (target != NULL && status == DCI_OK) {
+        if (target != NULL) {
                 for (size_t i = 0; i < view.n; i++) {
                         target[n] = dci_view_id(&view, (int32_t)i);
                         n += target[n] >= 0; /* an empty slot has none */

@@ -18,10 +18,13 @@ void dci_index_free_retired(dci_index *index);
 void dci_index_collect(dci_index *index);
 
 /* Refuses NULL and calls from inside a callback of the same object. */
-dci_status dci_index_lock(const dci_index *index);
+dci_status dci_index_check_call(const dci_index *index);
 
 /* The same for calls that change rows: refuses a mapped index, too. */
-dci_status dci_index_lock_writer(const dci_index *index);
+dci_status dci_index_check_writer(const dci_index *index);
+
+/* n rows of elements of so many bytes, ld apart, of the index's dimension: within the address space. `what` names them. */
+dci_status dci_index_check_matrix(const dci_index *index, const char *what, size_t n, size_t ld, size_t element);
 
 /* A new map of all rows of a view with room for n_more, all ids below `end`; NULL with the error recorded. */
 dci_idmap *dci_index_map_of(const dci_index *index, const dci_view *view, size_t n_more, int64_t end);

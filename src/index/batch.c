@@ -58,7 +58,6 @@ static void place_task(void *arg, size_t task, size_t worker)
                                  end - task * b->rows_per_task);
 }
 
-/* Copies and checks all rows, in one region. */
 dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
 {
         dci_index *index = b->index;
@@ -85,7 +84,6 @@ dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
         return status;
 }
 
-/* One more than the largest id ever used, this batch included. */
 int64_t dci_batch_end(const dci_batch *b)
 {
         int64_t end = b->index->next_id;
@@ -96,7 +94,6 @@ int64_t dci_batch_end(const dci_batch *b)
         return end;
 }
 
-/* Squared norm of the longest row so far, the batch included: c^2 stands for those before. */
 float dci_batch_longest(const dci_batch *b)
 {
         float longest = atomic_load(&b->index->c_squared);

@@ -83,9 +83,8 @@ static void best_task(void *arg, size_t task, size_t worker)
                               dci_metric_descending(flat.metric), memory + i * dci_topk_bytes(b->candidates->k_held));
         dci_flat_scan(&flat, query, group, 0, flat.n, topk);
         for (size_t i = 0; i < group; i++) {
-                const size_t at = (query + i) * b->k, n = dci_topk_finish(&topk[i]);
-                dci_flat_emit(&flat, topk[i].keys, n, b->k, b->out_ids + at,
-                              b->out_scores == NULL ? NULL : b->out_scores + at);
+                const size_t n = dci_topk_finish(&topk[i]);
+                dci_flat_emit(&flat, query + i, topk[i].keys, n, b->k, b->out_ids, b->out_scores);
         }
 }
 

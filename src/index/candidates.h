@@ -8,6 +8,8 @@
 #define DCI_INDEX_CANDIDATES_H
 
 #include "index/flat/flat.h"
+#include "index/pdci/pdci.h"
+#include "index/tree/search.h"
 
 typedef struct dci_candidates dci_candidates;
 
@@ -45,5 +47,41 @@ void dci_candidates_report(const dci_candidates *candidates, dci_search_stats *s
 /* The k best of the candidates, for all queries. */
 dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
                                  dci_search_stats *stats);
+
+/* How many rows are scored per query out of n; false: all, and codes are of no use. */
+bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep);
+/* The k best of those `keep` rows of each query that rank first by their codes: of the rows that `candidates` selects, or, if it is NULL, of
+ * the selection. */
+dci_status dci_sketched_search(const dci_flat *flat, dci_candidates *candidates, const dci_search_params *params,
+                               size_t keep, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
+
+/* What the kinds keep of one search. */
+typedef struct dci_pdci_search {
+        dci_candidates candidates;
+        const dci_index *index;
+        dci_pdci_cell cell;
+        dci_pdci_effort effort;
+        float c_squared;
+        dci_pdci_run *runs;
+        uint64_t *admitted;
+        float *lifts;
+} dci_pdci_search;
+
+typedef struct dci_mdci_search {
+        dci_candidates candidates;
+        const dci_index *index;
+        dci_descent descent;
+        double retrieve; /* share of the rows found that P-DCI keeps; 1: all */
+        size_t num_to_retrieve, k;
+        float c_squared;
+        uint64_t *admitted;
+} dci_mdci_search;
+
+/* Room for the search of any kind, the candidates first. */
+typedef union dci_kind_search {
+        dci_candidates candidates;
+        dci_mdci_search mdci;
+        dci_pdci_search pdci;
+} dci_kind_search;
 
 #endif

@@ -48,9 +48,7 @@ static const dci_field param_fields[] = {
 
 dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
 {
-        const dci_status status = dci_struct_init("dci_index_config", config, struct_size, sizeof *config);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_struct_init("dci_index_config", config, struct_size, sizeof *config));
         dci_fields_init(DCI_FIELDS(fields), config);
         dci_fields_init(DCI_FIELDS(pdci_fields), config);
         dci_fields_init(DCI_FIELDS(mdci_fields), config);
@@ -59,10 +57,9 @@ dci_status dci_index_config_init(dci_index_config *config, size_t struct_size)
 
 dci_status dci_search_params_init(dci_search_params *params, size_t struct_size)
 {
-        const dci_status status = dci_struct_init("dci_search_params", params, struct_size, sizeof *params);
-        if (status == DCI_OK)
-                dci_fields_init(DCI_FIELDS(param_fields), params);
-        return status;
+        DCI_TRY(dci_struct_init("dci_search_params", params, struct_size, sizeof *params));
+        dci_fields_init(DCI_FIELDS(param_fields), params);
+        return DCI_OK;
 }
 
 dci_status dci_filter_init(dci_filter *filter, size_t struct_size)
@@ -130,15 +127,11 @@ dci_status dci_index_config_check(const dci_index_config *config)
 
 dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_check_call(index));
         if (out_config == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_config is NULL");
-        size_t struct_size = out_config->struct_size;
-        status = dci_check_struct_size("dci_index_config", out_config, struct_size, sizeof *out_config);
-        if (status != DCI_OK)
-                return status;
+        const size_t struct_size = out_config->struct_size;
+        DCI_TRY(dci_check_struct_size("dci_index_config", out_config, struct_size, sizeof *out_config));
         *out_config = index->config;
         out_config->struct_size = struct_size;
         return DCI_OK;
@@ -146,15 +139,12 @@ dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_co
 
 static dci_status params_check(const dci_search_params *params)
 {
-        dci_status status = dci_check_struct_size("dci_search_params", params, params->struct_size, sizeof *params);
-        if (status == DCI_OK)
-                status = dci_fields_check(DCI_FIELDS(param_fields), params);
-        if (status == DCI_OK && params->stats != NULL)
-                status = dci_check_struct_size("dci_search_stats", params->stats, params->stats->struct_size,
-                                               sizeof *params->stats);
-        if (status == DCI_OK && params->filter != NULL)
-                status = dci_filter_check(params->filter);
-        return status;
+        DCI_TRY(dci_check_struct_size("dci_search_params", params, params->struct_size, sizeof *params));
+        DCI_TRY(dci_fields_check(DCI_FIELDS(param_fields), params));
+        if (params->stats != NULL)
+                DCI_TRY(dci_check_struct_size("dci_search_stats", params->stats, params->stats->struct_size,
+                                              sizeof *params->stats));
+        return params->filter != NULL ? dci_filter_check(params->filter) : DCI_OK;
 }
 
 dci_status dci_params_resolve(const dci_index *index, const dci_search_params *params, dci_search_params *out)
@@ -163,10 +153,9 @@ dci_status dci_params_resolve(const dci_index *index, const dci_search_params *p
                 dci_index_get_defaults_into(index, out);
                 return DCI_OK;
         }
-        dci_status status = params_check(params);
-        if (status == DCI_OK)
-                *out = *params;
-        return status;
+        DCI_TRY(params_check(params));
+        *out = *params;
+        return DCI_OK;
 }
 
 /* The lock makes the pair of effort fields one value for searches that run beside a change. */
@@ -180,15 +169,11 @@ void dci_index_get_defaults_into(const dci_index *index, dci_search_params *out)
 
 dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out_params)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_check_call(index));
         if (out_params == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_params is NULL");
-        size_t struct_size = out_params->struct_size;
-        status = dci_check_struct_size("dci_search_params", out_params, struct_size, sizeof *out_params);
-        if (status != DCI_OK)
-                return status;
+        const size_t struct_size = out_params->struct_size;
+        DCI_TRY(dci_check_struct_size("dci_search_params", out_params, struct_size, sizeof *out_params));
         dci_index_get_defaults_into(index, out_params);
         out_params->struct_size = struct_size;
         return DCI_OK;
@@ -196,14 +181,10 @@ dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out
 
 dci_status dci_index_set_defaults(dci_index *index, const dci_search_params *params)
 {
-        dci_status status = dci_index_lock(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_index_check_call(index));
         if (params == NULL)
                 return dci_fail(DCI_ERR_INVALID, "params is NULL");
-        status = params_check(params);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(params_check(params));
         if (params->filter != NULL || params->stats != NULL || params->progress.fn != NULL)
                 return dci_fail(DCI_ERR_INVALID, "defaults hold effort only: filter, stats and progress must be NULL");
         pthread_mutex_lock(&index->defaults_lock);

@@ -7,7 +7,6 @@
 #include "index/access.h"
 #include "index/codes/rows.h"
 #include "index/config.h"
-#include "index/kinds.h"
 #include "index/tree/tree.h"
 
 dci_status dci_index_create(dci_context *context, const dci_index_config *config, dci_index **out_index)
@@ -77,7 +76,7 @@ void dci_index_destroy(dci_index *index)
 
 dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 {
-        DCI_TRY(dci_index_lock_writer(index));
+        DCI_TRY(dci_index_check_writer(index));
         if (n_rows > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_LIMIT, "%zu rows wanted, an index holds at most %zu", n_rows, DCI_MAX_ROWS);
         pthread_mutex_lock(&index->writers);
@@ -91,7 +90,7 @@ dci_status dci_index_reserve(dci_index *index, size_t n_rows)
 
 dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_report)
 {
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         if (out_report == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_report is NULL");
         size_t struct_size = out_report->struct_size;

@@ -67,6 +67,23 @@ static void set_bit(uint64_t *bits, size_t i)
         bits[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
+uint64_t *dci_selection_bits(dci_context *context, const dci_selection *selection, size_t n)
+{
+        uint64_t *bits = dci_calloc(context, (n + 63) / 64, sizeof *bits);
+        for (size_t i = 0; bits != NULL && i < selection->n; i++)
+                set_bit(bits, (size_t)selection->slots[i]);
+        return bits;
+}
+
+size_t dci_bits_slots(const uint64_t *bits, size_t n_words, int32_t *out)
+{
+        size_t n = 0;
+        for (size_t w = 0; w < n_words; w++)
+                for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
+                        out[n++] = (int32_t)(w * 64 + (size_t)dci_lowest_bit(rest));
+        return n;
+}
+
 static void admit_ids(const dci_index *index, const dci_view *view, const int64_t *ids, size_t n, uint64_t *bits)
 {
         for (size_t i = 0; i < n; i++) {
@@ -96,10 +113,7 @@ static bool list_bits(const dci_index *index, const uint64_t *bits, size_t n_wor
                 for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
                         out->capacity++;
         out->slots = dci_alloc(index->context, out->capacity, sizeof *out->slots);
-        out->n = 0;
-        for (size_t w = 0; out->slots != NULL && w < n_words; w++)
-                for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
-                        out->slots[out->n++] = (int32_t)(w * 64 + (size_t)dci_lowest_bit(rest));
+        out->n = out->slots == NULL ? 0 : dci_bits_slots(bits, n_words, out->slots);
         return out->slots != NULL;
 }
 

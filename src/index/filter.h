@@ -26,6 +26,10 @@ dci_status dci_filter_select(const dci_index *index, const dci_view *view, const
                              const dci_admitted *admitted, dci_selection *out);
 /* Slots of all rows. */
 dci_status dci_filter_occupied(const dci_index *index, const dci_view *view, dci_selection *out);
+/* Bits by slot of a selection that lists its slots, in a view of n; NULL if memory is short. */
+uint64_t *dci_selection_bits(dci_context *context, const dci_selection *selection, size_t n);
+/* Slots whose bits are set, ascending; returns how many. */
+size_t dci_bits_slots(const uint64_t *bits, size_t n_words, int32_t *out);
 void dci_filter_free(const dci_index *index, dci_admitted *admitted, dci_selection *selection);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Map from id to slot: an array by id, or a hash table. One writer may insert while readers search; removing wants no readers. */
+/* Map from id to slot: an array by id, or open addressing with linear probing, at most half full. One writer may insert while
+ * readers search; removing wants no readers. */
 #ifndef DCI_INDEX_IDMAP_H
 #define DCI_INDEX_IDMAP_H
 
 #include "core/internal.h"
 
-/* An array by id, or open addressing, linear probing, at most half full. One writer may insert while there are readers; removing wants none. */
 typedef struct dci_idmap_entry {
         _Atomic int64_t id; /* -1: empty */
         _Atomic int32_t slot;

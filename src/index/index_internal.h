@@ -27,7 +27,7 @@ struct dci_flat;
 typedef struct dci_kind {
         dci_status (*create)(dci_index *index);
         void (*destroy)(dci_index *index);
-        /* Called with `writers` held. */
+        /* add: called with `writers` held; remove takes it. */
         dci_status (*add)(struct dci_batch *batch, const dci_progress *progress);
         dci_status (*remove)(dci_index *index, size_t n, const int64_t *ids);
         /* Whether a search scores candidates only, and how many; false: every row that is admitted. */
@@ -38,6 +38,27 @@ typedef struct dci_kind {
         void (*end)(void *search);
         bool unites; /* the queries of a group share their candidates */
 } dci_kind;
+
+/* The kind is one that dci_index_config_check allows. */
+const dci_kind *dci_kind_of(dci_index_kind kind);
+
+/* Hooks. FLAT and PDCI: rows have no order; those that come go to the end, the last ones fill the gaps of those that go. */
+dci_status dci_rows_add(struct dci_batch *batch, const dci_progress *progress);
+dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids);
+/* PDCI. `search` is a dci_pdci_search. Queries do not share candidates, whatever the group. */
+bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, const struct dci_flat *flat, size_t k,
+                     void *search);
+dci_status dci_pdci_begin(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
+void dci_pdci_end(void *search);
+/* MDCI: an empty tree, and the map that this kind always has. `search` is a dci_mdci_search. */
+dci_status dci_mdci_create(dci_index *index);
+void dci_mdci_destroy(dci_index *index);
+dci_status dci_mdci_add(struct dci_batch *batch, const dci_progress *progress);
+dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids);
+bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, const struct dci_flat *flat, size_t k,
+                     void *search);
+dci_status dci_mdci_begin(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
+void dci_mdci_end(void *search);
 
 struct dci_index {
         dci_context *context;
@@ -70,8 +91,5 @@ struct dci_index {
         size_t mapped_bytes;
         bool loaded; /* norms, projections and codes may be those of a machine that rounds otherwise */
 };
-
-/* Merges params with the index's defaults and checks them. */
-dci_status dci_params_resolve(const dci_index *index, const dci_search_params *params, dci_search_params *out);
 
 #endif

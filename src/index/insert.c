@@ -1,26 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Add: everything that can fail happens in slots that no search reads yet; then one store publishes the batch.
- */
+/* Add: everything that can fail happens in slots that no search reads yet; then one store publishes the batch. */
 #include "core/internal.h"
 
 #include <string.h>
 
 #include "index/access.h"
+#include "index/batch.h"
 #include "index/codes/rows.h"
-#include "index/insert.h"
 
 static dci_status check_add(const dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids)
 {
-        const size_t dim = index->config.dim, element = dci_dtype_size(index->config.add_dtype);
-        size_t row_bytes, total;
+        const size_t element = dci_dtype_size(index->config.add_dtype);
         if (rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
-        if (ld < dim)
-                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld, dim);
-        if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
-                return dci_fail(DCI_ERR_LIMIT, "%zu rows of %zu elements exceed the address space", n, ld);
+        DCI_TRY(dci_index_check_matrix(index, "rows", n, ld, element));
         DCI_TRY(dci_check_aligned("rows", rows, element));
         for (size_t i = 0; ids != NULL && i < n; i++) {
                 if (ids[i] < 0)
@@ -133,8 +127,8 @@ static dci_status encode_unpublished(dci_batch *b)
         const size_t end = b->first + b->n;
         const size_t next = (b->first + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS * DCI_CODE_ROWS;
         b->followed = true;
-        dci_status status = dci_rows_follow(b->target, b->target, b->first, end);
-        return status == DCI_OK && next < end ? dci_rows_encode(b->target, next, end) : status;
+        DCI_TRY(dci_rows_follow(b->target, b->target, b->first, end));
+        return next < end ? dci_rows_encode(b->target, next, end) : DCI_OK;
 }
 
 /* A batch that fails takes its centre back: what comes later would be encoded otherwise. A search may be reading them. */
@@ -204,7 +198,7 @@ static dci_status check_room(const dci_batch *b)
 dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                          const dci_progress *progress)
 {
-        dci_status status = dci_index_lock_writer(index);
+        dci_status status = dci_index_check_writer(index);
         if (status != DCI_OK || n == 0)
                 return status;
         DCI_TRY(check_add(index, n, rows, ld, ids));

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* The kinds of indexes, a row each. */
-#include "core/internal.h"
-
-#include "index/insert.h"
-#include "index/kinds.h"
-#include "index/mdci/mdci.h"
-#include "index/mdci/search.h"
-#include "index/pdci/search.h"
-#include "index/remove.h"
+#include "index/index_internal.h"
 
 static const dci_kind kinds[] = {
         [DCI_KIND_FLAT] = {.add = dci_rows_add, .remove = dci_rows_remove},

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/access.h"
 #include "index/queries.h"
 
 dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
@@ -45,14 +46,9 @@ dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *ro
 static dci_status check_queries(const dci_index *index, size_t n, const void *queries, size_t ld)
 {
         const size_t element = dci_dtype_size(index->config.query_dtype);
-        size_t row_bytes, total;
         if (queries == NULL)
                 return dci_fail(DCI_ERR_INVALID, "queries is NULL");
-        if (ld < index->config.dim)
-                return dci_fail(DCI_ERR_INVALID, "ld is %zu, expected at least the dimension %zu", ld,
-                                index->config.dim);
-        if (!dci_mul(ld, element, &row_bytes) || !dci_mul(row_bytes, n, &total))
-                return dci_fail(DCI_ERR_LIMIT, "%zu queries of %zu elements exceed the address space", n, ld);
+        DCI_TRY(dci_index_check_matrix(index, "queries", n, ld, element));
         return dci_check_aligned("queries", queries, element);
 }
 
@@ -64,9 +60,7 @@ dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *que
         const bool cosine = index->config.metric == DCI_METRIC_COSINE, convert = dtype != DCI_F32;
         const size_t row_bytes = ld * dci_dtype_size(dtype);
         memset(out, 0, sizeof *out);
-        dci_status status = check_queries(index, n, queries, ld);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(check_queries(index, n, queries, ld));
 
         size_t per_query = (convert ? dim : 0) + (cosine ? 1 : 0), n_floats = 0;
         if (!dci_mul(n, per_query, &n_floats))
@@ -85,7 +79,8 @@ dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *que
         out->inverse_norms = cosine ? scratch + (convert ? n * dim : 0) : NULL;
         for (size_t i = 0; i < n; i++) {
                 const unsigned char *row = (const unsigned char *)queries + i * row_bytes;
-                status = dci_check_row(index, dtype, row, "query", i, cosine ? &out->inverse_norms[i] : NULL);
+                const dci_status status =
+                        dci_check_row(index, dtype, row, "query", i, cosine ? &out->inverse_norms[i] : NULL);
                 if (status != DCI_OK) {
                         dci_queries_free(index, out);
                         return status;

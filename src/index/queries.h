@@ -17,15 +17,13 @@
 dci_status dci_check_row(const dci_index *index, dci_dtype dtype, const void *row, const char *what, size_t number,
                          float *out_norm);
 
-/* Queries as the cores want them: float rows, checked. */
-typedef struct dci_queries dci_queries;
-struct dci_queries {
+typedef struct dci_queries {
         size_t n, ld;
         const float *rows;
         float *inverse_norms; /* COSINE: 1 / |query|, 0 for a kept zero query; else NULL */
         void *owned;          /* memory of both */
         size_t owned_bytes;
-};
+} dci_queries;
 
 dci_status dci_queries_prepare(const dci_index *index, size_t n, const void *queries, size_t ld, dci_queries *out);
 void dci_queries_free(const dci_index *index, dci_queries *queries);

@@ -128,9 +128,9 @@ static dci_status emit(const range *s, dci_range_result *out)
         dci_context_retain(flat->context);
         offsets[0] = 0;
         for (size_t q = 0; q < n_queries; q++) {
-                size_t at = offsets[q];
-                offsets[q + 1] = at + s->lists[q].n;
-                dci_flat_emit(flat, s->lists[q].keys, s->lists[q].n, s->lists[q].n, ids + at, scores + at);
+                const size_t at = offsets[q], n = s->lists[q].n;
+                offsets[q + 1] = at + n;
+                dci_flat_emit(flat, 0, s->lists[q].keys, n, n, ids + at, scores + at);
         }
         out->n_queries = n_queries;
         out->offsets = offsets;
@@ -164,10 +164,10 @@ static dci_status run(range *s, dci_range_result *out)
 }
 
 /* With all rows, or with those that the kind selects. */
-static dci_status run_kind(const dci_index *index, dci_reading *reading, float radius, dci_range_result *out,
-                           dci_search_stats *stats)
+static dci_status run_kind(const dci_index *index, dci_reading *reading, float radius, dci_range_result *out)
 {
         const dci_flat *flat = &reading->flat;
+        dci_search_stats *stats = &reading->stats;
         range s = {.flat = flat, .radius = radius};
         dci_kind_search search;
         atomic_init(&s.out_of_memory, false);
@@ -193,19 +193,18 @@ static dci_status check_result(const dci_range_result *out_result)
 {
         if (out_result == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_result is NULL");
-        dci_status status =
-                dci_check_struct_size("dci_range_result", out_result, out_result->struct_size, sizeof *out_result);
-        if (status == DCI_OK && out_result->memory != NULL)
+        DCI_TRY(dci_check_struct_size("dci_range_result", out_result, out_result->struct_size, sizeof *out_result));
+        if (out_result->memory != NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_result still holds the matches of %zu queries: free it first",
                                 out_result->n_queries);
-        return status;
+        return DCI_OK;
 }
 
 dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
                                   float radius, const dci_search_params *params, dci_range_result *out_result)
 {
         static const size_t no_offsets[1] = {0};
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         DCI_TRY(check_result(out_result));
         if (isnan(radius))
                 return dci_fail(DCI_ERR_INVALID, "radius is NaN");
@@ -216,12 +215,7 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
         }
         dci_reading reading;
         DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
-        dci_search_stats stats = {0};
-        dci_status status = run_kind(index, &reading, radius, out_result, &stats);
-        dci_reading_end(index, &reading);
-        if (status == DCI_OK)
-                dci_stats_set(&reading.params, &stats);
-        return status;
+        return dci_reading_end(index, &reading, run_kind(index, &reading, radius, out_result));
 }
 
 void dci_range_result_free(dci_range_result *result)

@@ -7,7 +7,6 @@
 
 #include "index/access.h"
 #include "index/codes/rows.h"
-#include "index/remove.h"
 
 static int compare_slots(const void *a, const void *b)
 {
@@ -91,6 +90,7 @@ dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids)
         int32_t *slots = dci_alloc(index->context, n, sizeof *slots);
         if (slots == NULL)
                 return DCI_ERR_MEMORY;
+        pthread_mutex_lock(&index->writers);
         dci_status status = find_slots(index, n, ids, slots);
         if (status == DCI_OK)
                 status = make_map(index);
@@ -100,22 +100,19 @@ dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids)
                 shrink_map(index);
                 dci_index_exclusive_end(index);
         }
+        pthread_mutex_unlock(&index->writers);
         dci_free(index->context, slots, n, sizeof *slots);
         return status;
 }
 
 dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
 {
-        dci_status status = dci_index_lock_writer(index);
-        if (status != DCI_OK || n == 0)
-                return status;
+        DCI_TRY(dci_index_check_writer(index));
+        if (n == 0)
+                return DCI_OK;
         if (ids == NULL)
                 return dci_fail(DCI_ERR_INVALID, "ids is NULL");
         if (n > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_NOT_FOUND, "%zu ids named, an index holds at most %zu", n, DCI_MAX_ROWS);
-        pthread_mutex_lock(&index->writers);
-        status = index->kind->remove(index, n, ids);
-        dci_index_collect(index);
-        pthread_mutex_unlock(&index->writers);
-        return status;
+        return index->kind->remove(index, n, ids);
 }

@@ -76,8 +76,8 @@ static bool chunk_create(const dci_rows *rows, size_t capacity, dci_chunk *out)
         out->norms = rows->with_norms ? (float *)(void *)(out->ids + capacity) : NULL;
         out->projections =
                 rows->n_simple == 0 ? NULL : (float *)(void *)(bytes + chunk_projections_offset(rows, capacity));
-        for (size_t i = 0; rows->gaps && i < capacity;
-             i++) /* scans may read through empty slots, and drop what they find */
+        /* Scans may read through empty slots, and drop what they find. */
+        for (size_t i = 0; rows->gaps && i < capacity; i++)
                 out->ids[i] = -1;
         return true;
 }

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "index/access.h"
-#include "index/codes/search.h"
-#include "index/flat/batch.h"
+#include "index/candidates.h"
+#include "index/config.h"
 #include "index/search.h"
 
 #define MAX_K ((size_t)1 << 24)
@@ -51,14 +51,19 @@ dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const voi
         return status;
 }
 
-void dci_reading_end(const dci_index *index, dci_reading *reading)
+dci_status dci_reading_end(const dci_index *index, dci_reading *reading, dci_status status)
 {
         dci_index_read_end(index);
         dci_filter_free(index, &reading->admitted, &reading->selection);
         dci_queries_free(index, &reading->queries);
+        dci_search_stats *stats = reading->params.stats;
+        if (status == DCI_OK && stats != NULL) {
+                reading->stats.struct_size = stats->struct_size;
+                *stats = reading->stats;
+        }
+        return status;
 }
 
-/* Every row that counts, named: an index with gaps has no other way to say "all". */
 dci_status dci_reading_name_all(const dci_index *index, dci_reading *reading)
 {
         if (!reading->flat.view.rows->gaps || !reading->selection.all)
@@ -72,9 +77,10 @@ bool dci_search_selects(const dci_index *index, const dci_reading *reading, size
 }
 
 dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t group, size_t k, int64_t *out_ids,
-                           float *out_scores, dci_search_stats *stats)
+                           float *out_scores)
 {
         const dci_flat *flat = &reading->flat;
+        dci_search_stats *stats = &reading->stats;
         size_t keep = 0;
         const bool sketched = dci_sketched_wanted(index, &reading->params, flat->n, k, &keep);
         dci_kind_search search;
@@ -95,15 +101,6 @@ dci_status dci_search_kind(const dci_index *index, dci_reading *reading, size_t 
         return dci_flat_search(flat, k, out_ids, out_scores, stats);
 }
 
-void dci_stats_set(const dci_search_params *params, const dci_search_stats *stats)
-{
-        if (params->stats == NULL)
-                return;
-        size_t struct_size = params->stats->struct_size;
-        *params->stats = *stats;
-        params->stats->struct_size = struct_size;
-}
-
 dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids)
 {
         if (k == 0)
@@ -119,16 +116,11 @@ dci_status dci_search_check(size_t n_queries, size_t k, const int64_t *out_ids)
 dci_status dci_index_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                             const dci_search_params *params, int64_t *out_ids, float *out_scores)
 {
-        DCI_TRY(dci_index_lock(index));
-        dci_status status = dci_search_check(n_queries, k, out_ids);
-        if (status != DCI_OK || n_queries == 0)
-                return status;
+        DCI_TRY(dci_index_check_call(index));
+        DCI_TRY(dci_search_check(n_queries, k, out_ids));
+        if (n_queries == 0)
+                return DCI_OK;
         dci_reading reading;
         DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
-        dci_search_stats stats = {0};
-        status = dci_search_kind(index, &reading, 1, k, out_ids, out_scores, &stats);
-        dci_reading_end(index, &reading);
-        if (status == DCI_OK)
-                dci_stats_set(&reading.params, &stats);
-        return status;
+        return dci_reading_end(index, &reading, dci_search_kind(index, &reading, 1, k, out_ids, out_scores));
 }

@@ -182,7 +182,7 @@ dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *querie
                           double target_recall, dci_tune_result *out_result)
 {
         const int64_t somewhere = 0;
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         if (out_result != NULL)
                 DCI_TRY(dci_check_struct_size("dci_tune_result", out_result, out_result->struct_size,
                                               sizeof *out_result));

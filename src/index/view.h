@@ -51,7 +51,6 @@ typedef struct dci_rows {
         atomic_size_t n; /* published rows: what is below is complete and visible */
 } dci_rows;
 
-/* What a reader sees: taken once per call, so a batch added meanwhile is seen not at all. */
 typedef struct dci_view {
         const dci_rows *rows;
         const dci_chunk_table *table;

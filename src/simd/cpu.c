@@ -82,7 +82,7 @@ static bool tiles_exist(void)
 #endif
 }
 
-/* Linux saves tile registers only for processes that asked. The permission covers all threads and is never given back. */
+/* Linux saves tile registers only for processes that asked. The permission covers all threads and stays. */
 static bool permit_tiles(void)
 {
 #ifdef TILE_DATA

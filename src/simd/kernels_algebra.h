@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A part of kernels_template.h: products of a matrix with itself, and the small algebra of fits in double precision. Defined before: as
- * there. Plain loops over doubles, from which the compiler makes vectors: each element has its own sums, so that the bits are the same. */
+/* A part of kernels_template.h: products of a matrix with itself, and the small algebra of fits in double precision.
+ * Defined before: as there. Plain loops over doubles, from which the compiler makes vectors: each element has its own
+ * sums, so that the bits are the same. */
 #include "simd/kernels.h"
 
 /* Of rows r to r + n_rows - 1 of the square, PRODUCT_VECTORS vectors from column c on. */

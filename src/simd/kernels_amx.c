@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Products of bf16 tiles for Intel CPUs with AMX-BF16 (Sapphire Rapids and later): 16 times the multiply-adds per cycle of
- * AVX-512. They rank candidates in batches; the canonical kernels decide.
- */
+/* Products of bf16 tiles for Intel CPUs with AMX-BF16 (Sapphire Rapids and later): 16 times the multiply-adds per cycle
+ * of AVX-512. They rank candidates in batches; the canonical kernels decide. */
 #include "core/internal.h"
 
 #include <immintrin.h>

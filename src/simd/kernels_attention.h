@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A part of kernels_template.h: exponentials of scores, and rows summed by many weights at once. Defined before: as there, and
+/* A part of kernels_template.h: exponentials of scores, and rows summed by many weights at once. Defined before: as
+ * there, and
  *
  *   v_power(t)     2^k, where the lowest 9 bits of t hold k + 127, k from -127 (which gives 0) to 127
- *   BLEND_SUMS     vectors of sums that fit in registers with one of a row and one of a weight
- */
+ *   BLEND_SUMS     vectors of sums that fit in registers with one of a row and one of a weight */
 #include "simd/kernels.h"
 
-/* exp(x) = 2^k exp(r): adding EXP_ROUND leaves k, the whole number nearest to x / ln 2, in the lowest bits of a float, with the
- * exponent's bias already on it. ln 2 is taken off in two parts, the first of so few bits that its products with k are exact
- * even without fused multiply-add. r is in [-0.347, 0.347], where 1 + r + r^2 q(r), q of degree 4 through the Chebyshev nodes,
- * is right to 1.1e-8. Multiplying by 2^k comes last and as one step, so that the result is rounded once, also where it is
- * subnormal. Below -87.7 the power is 0: lower bounds need no mask. */
+/* exp(x) = 2^k exp(r): adding EXP_ROUND leaves k, the whole number nearest to x / ln 2, in the lowest bits of a float,
+ * with the exponent's bias already on it. ln 2 is taken off in two parts, the first of so few bits that its products
+ * with k are exact even without fused multiply-add. r is in [-0.347, 0.347], where 1 + r + r^2 q(r), q of degree 4
+ * through the Chebyshev nodes, is right to 1.1e-8. Multiplying by 2^k comes last and as one step, so that the result is
+ * rounded once, also where it is subnormal. Below -87.7 the power is 0: lower bounds need no mask. */
 #define EXP_ROUND (0x1.8p23f + 127.0f)
 #define EXP_LOWEST (-88.0f)
 
@@ -104,13 +104,13 @@ static float split_weights(const float *terms, const float *scales, size_t n, in
         return most / DCI_SPLIT_UNITS;
 }
 
-/* Queries that share what is loaded of a row, and vectors of columns at a time: with few queries more, because one sum after the
- * other would wait for itself, but not so many that the queries' weights, which compilers keep for all of them, find no room. */
+/* Queries that share what is loaded of a row, and vectors of columns at a time: with few queries more, because one sum
+ * after the other would wait for itself, but not so many that the queries' weights find no room. */
 #define BLEND_QUERIES (BLEND_SUMS < DCI_MANY_QUERIES ? BLEND_SUMS : DCI_MANY_QUERIES)
 #define BLEND_VECTORS(n_queries) (BLEND_SUMS / (n_queries) >= 4 ? 4 : BLEND_SUMS / (n_queries) >= 3 ? 2 : 1)
 
-/* So many bytes of rows at a time: they stay in the first cache while their columns and, where registers hold too few, groups of
- * queries pass. Meanwhile the next rows are fetched: no prefetcher knows where they are. */
+/* So many bytes of rows at a time: they stay in the first cache while their columns and, where registers hold too few,
+ * groups of queries pass. Meanwhile the next rows are fetched: no prefetcher knows where they are. */
 #define BLEND_BYTES ((size_t)4096)
 #define BLEND_FEWEST ((size_t)16)
 

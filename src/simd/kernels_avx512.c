@@ -64,8 +64,8 @@ DCI_INLINE __m512 fold2(__m512 a, __m512 b)
         return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
 }
 
-/* 16 sums by 15 additions and 30 shuffles: transposing while adding. Quarter i of four[g] holds acc[4 i + g], so the last
- * two folds, which stay within quarters, leave acc[4 i .. 4 i + 3] in quarter i. */
+/* 16 sums by 15 additions and 30 shuffles: transposing while adding. Quarter i of four[g] holds acc[4 i + g], so the
+ * last two folds, which stay within quarters, leave acc[4 i .. 4 i + 3] in quarter i. */
 DCI_INLINE void v_reduce(const __m512 *acc, float *out)
 {
         __m512 four[4];
@@ -79,9 +79,9 @@ DCI_INLINE uint16_t v_hits(__m512 products, float offset, __m512 thresholds)
         return (uint16_t)_mm512_cmp_ps_mask(_mm512_sub_ps(products, _mm512_set1_ps(offset)), thresholds, _CMP_NLT_UQ);
 }
 
-/* Most often four vectors hold nothing that counts, which one test of their masks says; else each is compressed without asking, since
- * a branch that is taken now and then costs more. Compressed registers are stored whole: a masked compressing store is slow on some
- * CPUs, and the outputs have room. */
+/* Most often four vectors hold nothing that counts, which one test of their masks says; else each is compressed without
+ * asking, since a branch that is taken now and then costs more. Compressed registers are stored whole: a masked
+ * compressing store is slow on some CPUs, and the outputs have room. */
 #define DEFINE_KEEP(name, comparison)                                                                                  \
         static size_t name(const float *values, size_t n, float threshold, float *out_values, int32_t *out_index)      \
         {                                                                                                              \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Row kernels in portable C, for any CPU. Products are rounded before they are added: there may be no fused instruction. */
+/* Row kernels in portable C, for any CPU. Products are rounded before they are added. */
 #include "core/internal.h"
 
 #include <math.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
+/* The body of every row kernel, included once by each kernels_<isa>.c, which defines before:
  *
  *   V                       16 floats
  *   v_zero() v_all(x) v_fma(a, b, c) = a * b + c, v_sub(a, b), v_max(a, b), v_sqrt(a)
@@ -16,8 +15,7 @@
  *   v_reduce(acc, out)      out[i] = canonical sum of acc[i], i < GROUP
  *   TABLE, ISA              name of the table, its level
  *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
- *   OWN_KEEP_BETWEEN        defined if keep_between is one of them
- */
+ *   OWN_KEEP_BETWEEN        defined if keep_between is one of them */
 #include <math.h>
 
 #include "simd/kernels.h"
@@ -31,10 +29,10 @@ DCI_INLINE V step_l2(V x, V y, V acc)
         return v_fma(difference, difference, acc);
 }
 
-/* GROUP rows against one query, a few at a time. Short rows two at a time: they are then read nearly in order, which is what
- * the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. Long rows eight at a time:
- * memory delivers more through several streams, each long enough to be followed. The usual head dimensions are constants, so
- * that their loops unroll. */
+/* GROUP rows against one query, a few at a time. Short rows two at a time: they are then read nearly in order, which is
+ * what the prefetcher follows best, and the CPU overlaps the short chains of neighbouring rows by itself. Long rows
+ * eight at a time: memory delivers more through several streams, each long enough to be followed. The usual head
+ * dimensions are constants, so that their loops unroll. */
 #define MAX_AT_ONCE (GROUP < 8 ? GROUP : 8)
 #define FEW_AT_ONCE (GROUP < 2 ? 1 : 2)
 #define LONG_DIM 256
@@ -75,169 +73,168 @@ DCI_INLINE void fetch_ahead(row_set rows, size_t n_rows, size_t row_bytes)
         }
 }
 
-#define DEFINE_SCORE(name, T, load, tail, STEP)                                                                                  \
-        DCI_INLINE void name##_group(const float *query, row_set rows, size_t dim, size_t at_once, float *out)                   \
-        {                                                                                                                        \
-                V acc[GROUP];                                                                                                    \
-                UNROLL for (size_t r = 0; r < GROUP; r += at_once)                                                               \
-                {                                                                                                                \
-                        V sum[MAX_AT_ONCE];                                                                                      \
-                        const T *row[MAX_AT_ONCE];                                                                               \
-                        UNROLL for (size_t i = 0; i < at_once; i++)                                                              \
-                        {                                                                                                        \
-                                sum[i] = v_zero();                                                                               \
-                                row[i] = (const T *)row_at(rows, r + i);                                                         \
-                        }                                                                                                        \
-                        size_t p = 0;                                                                                            \
-                        for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                           \
-                                V x = v_load_f32(query + p);                                                                     \
-                                UNROLL for (size_t i = 0; i < at_once; i++)                                                      \
-                                {                                                                                                \
-                                        if (at_once > FEW_AT_ONCE && rows.ahead != 0)                                            \
-                                                DCI_PREFETCH((const unsigned char *)(row[i] + p) + rows.ahead);                  \
-                                        sum[i] = STEP(x, load(row[i] + p), sum[i]);                                              \
-                                }                                                                                                \
-                        }                                                                                                        \
-                        if (p < dim) {                                                                                           \
-                                V x = v_tail_f32(query + p, dim - p);                                                            \
-                                UNROLL for (size_t i = 0; i < at_once; i++) sum[i] =                                             \
-                                        STEP(x, tail(row[i] + p, dim - p), sum[i]);                                              \
-                        }                                                                                                        \
-                        UNROLL for (size_t i = 0; i < at_once; i++) acc[r + i] = sum[i];                                         \
-                }                                                                                                                \
-                v_reduce(acc, out);                                                                                              \
-        }                                                                                                                        \
-                                                                                                                                 \
-        /* All whole groups; returns how many rows that were. Inlined with a constant dim where that is usual. */                \
-        DCI_INLINE size_t name##_groups(const float *query, row_set rows, size_t n_rows, size_t dim, size_t at_once,             \
-                                        float *out)                                                                              \
-        {                                                                                                                        \
-                size_t r = 0;                                                                                                    \
-                for (; r + GROUP <= n_rows; r += GROUP) {                                                                        \
-                        row_set here = rows_from(rows, r);                                                                       \
-                        if (dim <= 128)                                                                                          \
-                                fetch_ahead(here, n_rows - r, dim * sizeof(T));                                                  \
-                        name##_group(query, here, dim, at_once, out + r);                                                        \
-                }                                                                                                                \
-                return r;                                                                                                        \
-        }                                                                                                                        \
-                                                                                                                                 \
-        /* Long contiguous rows: a group takes rows from as many places, far apart, and all of them move on                    \
-         * together. Memory delivers more through several streams than through one. */ \
-        DCI_INLINE size_t name##_spread(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)                 \
-        {                                                                                                                        \
-                const size_t each = n_rows / GROUP;                                                                              \
-                float scores[GROUP];                                                                                             \
-                for (size_t j = 0; j < each; j++) {                                                                              \
-                        row_set here = {NULL, rows.base + j * rows.stride, each * rows.stride, rows.stride};                     \
-                        name##_group(query, here, dim, MAX_AT_ONCE, scores);                                                     \
-                        for (size_t i = 0; i < GROUP; i++)                                                                       \
-                                out[i * each + j] = scores[i];                                                                   \
-                }                                                                                                                \
-                return each * GROUP;                                                                                             \
-        }                                                                                                                        \
-                                                                                                                                 \
-        /* Rows that touch have constant addresses too: as many instructions again as the products take. */                      \
-        DCI_INLINE size_t name##_usual(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)                  \
-        {                                                                                                                        \
-                if (rows.pointers != NULL || rows.stride != dim * sizeof(T))                                                     \
-                        return name##_groups(query, rows, n_rows, dim, FEW_AT_ONCE, out);                                        \
-                row_set touching = {NULL, rows.base, dim * sizeof(T), 0};                                                        \
-                return name##_groups(query, touching, n_rows, dim, FEW_AT_ONCE, out);                                            \
-        }                                                                                                                        \
-                                                                                                                                 \
-        DCI_INLINE void name##_all(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)                      \
-        {                                                                                                                        \
-                size_t r;                                                                                                        \
-                if (USUAL_DIMS && dim == 64)                                                                                     \
-                        r = name##_usual(query, rows, n_rows, 64, out);                                                          \
-                else if (USUAL_DIMS && dim == 128)                                                                               \
-                        r = name##_usual(query, rows, n_rows, 128, out);                                                         \
-                else if (dim < LONG_DIM)                                                                                         \
-                        r = name##_groups(query, rows, n_rows, dim, FEW_AT_ONCE, out);                                           \
-                else if (rows.pointers == NULL)                                                                                  \
-                        r = name##_spread(query, rows, n_rows, dim, out);                                                        \
-                else                                                                                                             \
-                        r = name##_groups(query, rows, n_rows, dim, MAX_AT_ONCE, out);                                           \
-                if (r == n_rows)                                                                                                 \
-                        return;                                                                                                  \
-                const void *last[GROUP];                                                                                         \
-                float scores[GROUP];                                                                                             \
-                for (size_t i = 0; i < GROUP; i++) /* the last row stands in for the missing ones */                             \
-                        last[i] = row_at(rows, r + i < n_rows ? r + i : n_rows - 1);                                             \
-                row_set rest = {last, NULL, 0, 0};                                                                               \
-                name##_group(query, rest, dim, FEW_AT_ONCE, scores);                                                             \
-                for (size_t i = 0; r + i < n_rows; i++)                                                                          \
-                        out[r + i] = scores[i];                                                                                  \
-        }                                                                                                                        \
-                                                                                                                                 \
-        static void name##_rows(const float *query, const void *const *pointers, size_t n_rows, size_t dim,                      \
-                                float *out)                                                                                      \
-        {                                                                                                                        \
-                row_set rows = {pointers, NULL, 0, 0};                                                                           \
-                name##_all(query, rows, n_rows, dim, out);                                                                       \
-        }                                                                                                                        \
-                                                                                                                                 \
-        static void name##_strided(const float *query, const void *base, size_t stride, size_t n_rows, size_t dim,               \
-                                   float *out)                                                                                   \
-        {                                                                                                                        \
-                row_set rows = {NULL, (const unsigned char *)base, stride, 0};                                                   \
-                name##_all(query, rows, n_rows, dim, out);                                                                       \
-        }                                                                                                                        \
-                                                                                                                                 \
-        /* GROUP_Q queries x GROUP_R rows: each loaded vector is used GROUP_R or GROUP_Q times. */                               \
-        DCI_INLINE void name##_block(const float *const query[GROUP_Q], const void *const row_of[GROUP_R], size_t dim,           \
-                                     float out[GROUP])                                                                           \
-        {                                                                                                                        \
-                V acc[GROUP];                                                                                                    \
-                const T *row[GROUP_R];                                                                                           \
-                UNROLL for (size_t i = 0; i < GROUP_R; i++) row[i] = (const T *)row_of[i];                                       \
-                UNROLL for (size_t i = 0; i < GROUP; i++) acc[i] = v_zero();                                                     \
-                size_t p = 0;                                                                                                    \
-                for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                                   \
-                        V y[GROUP_R];                                                                                            \
-                        UNROLL for (size_t i = 0; i < GROUP_R; i++) y[i] = load(row[i] + p);                                     \
-                        UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                              \
-                        {                                                                                                        \
-                                V x = v_load_f32(query[q] + p);                                                                  \
-                                UNROLL for (size_t i = 0; i < GROUP_R; i++) acc[q * GROUP_R + i] =                               \
-                                        STEP(x, y[i], acc[q * GROUP_R + i]);                                                     \
-                        }                                                                                                        \
-                }                                                                                                                \
-                if (p < dim) {                                                                                                   \
-                        UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                              \
-                        {                                                                                                        \
-                                V x = v_tail_f32(query[q] + p, dim - p);                                                         \
-                                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                                      \
-                                {                                                                                                \
-                                        size_t a = q * GROUP_R + i;                                                              \
-                                        acc[a] = STEP(x, tail(row[i] + p, dim - p), acc[a]);                                     \
-                                }                                                                                                \
-                        }                                                                                                        \
-                }                                                                                                                \
-                v_reduce(acc, out);                                                                                              \
-        }                                                                                                                        \
-                                                                                                                                 \
-        static void name##_many(const float *queries, size_t ld_query, size_t n_queries, const void *const *rows,                \
-                                size_t n_rows, size_t dim, float *out, size_t ld_out)                                            \
-        {                                                                                                                        \
-                for (size_t r = 0; r < n_rows; r += GROUP_R) {                                                                   \
-                        const void *row[GROUP_R];                                                                                \
-                        size_t n_r = n_rows - r < GROUP_R ? n_rows - r : GROUP_R;                                                \
-                        for (size_t i = 0; i < GROUP_R; i++)                                                                     \
-                                row[i] = rows[r + (i < n_r ? i : n_r - 1)];                                                      \
-                        for (size_t q = 0; q < n_queries; q += GROUP_Q) {                                                        \
-                                const float *query[GROUP_Q];                                                                     \
-                                float scores[GROUP];                                                                             \
-                                size_t n_q = n_queries - q < GROUP_Q ? n_queries - q : GROUP_Q;                                  \
-                                for (size_t i = 0; i < GROUP_Q; i++)                                                             \
-                                        query[i] = queries + (q + (i < n_q ? i : n_q - 1)) * ld_query;                           \
-                                name##_block(query, row, dim, scores);                                                           \
-                                for (size_t i = 0; i < n_q; i++)                                                                 \
-                                        for (size_t j = 0; j < n_r; j++)                                                         \
-                                                out[(q + i) * ld_out + r + j] = scores[i * GROUP_R + j];                         \
-                        }                                                                                                        \
-                }                                                                                                                \
+#define DEFINE_SCORE(name, T, load, tail, STEP)                                                                        \
+        DCI_INLINE void name##_group(const float *query, row_set rows, size_t dim, size_t at_once, float *out)         \
+        {                                                                                                              \
+                V acc[GROUP];                                                                                          \
+                UNROLL for (size_t r = 0; r < GROUP; r += at_once)                                                     \
+                {                                                                                                      \
+                        V sum[MAX_AT_ONCE];                                                                            \
+                        const T *row[MAX_AT_ONCE];                                                                     \
+                        UNROLL for (size_t i = 0; i < at_once; i++)                                                    \
+                        {                                                                                              \
+                                sum[i] = v_zero();                                                                     \
+                                row[i] = (const T *)row_at(rows, r + i);                                               \
+                        }                                                                                              \
+                        size_t p = 0;                                                                                  \
+                        for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                 \
+                                V x = v_load_f32(query + p);                                                           \
+                                UNROLL for (size_t i = 0; i < at_once; i++)                                            \
+                                {                                                                                      \
+                                        if (at_once > FEW_AT_ONCE && rows.ahead != 0)                                  \
+                                                DCI_PREFETCH((const unsigned char *)(row[i] + p) + rows.ahead);        \
+                                        sum[i] = STEP(x, load(row[i] + p), sum[i]);                                    \
+                                }                                                                                      \
+                        }                                                                                              \
+                        if (p < dim) {                                                                                 \
+                                V x = v_tail_f32(query + p, dim - p);                                                  \
+                                UNROLL for (size_t i = 0; i < at_once; i++) sum[i] =                                   \
+                                        STEP(x, tail(row[i] + p, dim - p), sum[i]);                                    \
+                        }                                                                                              \
+                        UNROLL for (size_t i = 0; i < at_once; i++) acc[r + i] = sum[i];                               \
+                }                                                                                                      \
+                v_reduce(acc, out);                                                                                    \
+        }                                                                                                              \
+                                                                                                                       \
+        /* All whole groups; returns how many rows that were. Inlined with a constant dim where that is usual. */      \
+        DCI_INLINE size_t name##_groups(const float *query, row_set rows, size_t n_rows, size_t dim, size_t at_once,   \
+                                        float *out)                                                                    \
+        {                                                                                                              \
+                size_t r = 0;                                                                                          \
+                for (; r + GROUP <= n_rows; r += GROUP) {                                                              \
+                        row_set here = rows_from(rows, r);                                                             \
+                        if (dim <= 128)                                                                                \
+                                fetch_ahead(here, n_rows - r, dim * sizeof(T));                                        \
+                        name##_group(query, here, dim, at_once, out + r);                                              \
+                }                                                                                                      \
+                return r;                                                                                              \
+        }                                                                                                              \
+                                                                                                                       \
+        /* Long contiguous rows: a group takes rows from distant places: several streams deliver more than one. */     \
+        DCI_INLINE size_t name##_spread(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)       \
+        {                                                                                                              \
+                const size_t each = n_rows / GROUP;                                                                    \
+                float scores[GROUP];                                                                                   \
+                for (size_t j = 0; j < each; j++) {                                                                    \
+                        row_set here = {NULL, rows.base + j * rows.stride, each * rows.stride, rows.stride};           \
+                        name##_group(query, here, dim, MAX_AT_ONCE, scores);                                           \
+                        for (size_t i = 0; i < GROUP; i++)                                                             \
+                                out[i * each + j] = scores[i];                                                         \
+                }                                                                                                      \
+                return each * GROUP;                                                                                   \
+        }                                                                                                              \
+                                                                                                                       \
+        /* Rows that touch have constant addresses too: as many instructions again as the products take. */            \
+        DCI_INLINE size_t name##_usual(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)        \
+        {                                                                                                              \
+                if (rows.pointers != NULL || rows.stride != dim * sizeof(T))                                           \
+                        return name##_groups(query, rows, n_rows, dim, FEW_AT_ONCE, out);                              \
+                row_set touching = {NULL, rows.base, dim * sizeof(T), 0};                                              \
+                return name##_groups(query, touching, n_rows, dim, FEW_AT_ONCE, out);                                  \
+        }                                                                                                              \
+                                                                                                                       \
+        DCI_INLINE void name##_all(const float *query, row_set rows, size_t n_rows, size_t dim, float *out)            \
+        {                                                                                                              \
+                size_t r;                                                                                              \
+                if (USUAL_DIMS && dim == 64)                                                                           \
+                        r = name##_usual(query, rows, n_rows, 64, out);                                                \
+                else if (USUAL_DIMS && dim == 128)                                                                     \
+                        r = name##_usual(query, rows, n_rows, 128, out);                                               \
+                else if (dim < LONG_DIM)                                                                               \
+                        r = name##_groups(query, rows, n_rows, dim, FEW_AT_ONCE, out);                                 \
+                else if (rows.pointers == NULL)                                                                        \
+                        r = name##_spread(query, rows, n_rows, dim, out);                                              \
+                else                                                                                                   \
+                        r = name##_groups(query, rows, n_rows, dim, MAX_AT_ONCE, out);                                 \
+                if (r == n_rows)                                                                                       \
+                        return;                                                                                        \
+                const void *last[GROUP];                                                                               \
+                float scores[GROUP];                                                                                   \
+                for (size_t i = 0; i < GROUP; i++) /* the last row stands in for the missing ones */                   \
+                        last[i] = row_at(rows, r + i < n_rows ? r + i : n_rows - 1);                                   \
+                row_set rest = {last, NULL, 0, 0};                                                                     \
+                name##_group(query, rest, dim, FEW_AT_ONCE, scores);                                                   \
+                for (size_t i = 0; r + i < n_rows; i++)                                                                \
+                        out[r + i] = scores[i];                                                                        \
+        }                                                                                                              \
+                                                                                                                       \
+        static void name##_rows(const float *query, const void *const *pointers, size_t n_rows, size_t dim,            \
+                                float *out)                                                                            \
+        {                                                                                                              \
+                row_set rows = {pointers, NULL, 0, 0};                                                                 \
+                name##_all(query, rows, n_rows, dim, out);                                                             \
+        }                                                                                                              \
+                                                                                                                       \
+        static void name##_strided(const float *query, const void *base, size_t stride, size_t n_rows, size_t dim,     \
+                                   float *out)                                                                         \
+        {                                                                                                              \
+                row_set rows = {NULL, (const unsigned char *)base, stride, 0};                                         \
+                name##_all(query, rows, n_rows, dim, out);                                                             \
+        }                                                                                                              \
+                                                                                                                       \
+        /* GROUP_Q queries x GROUP_R rows: each loaded vector is used GROUP_R or GROUP_Q times. */                     \
+        DCI_INLINE void name##_block(const float *const query[GROUP_Q], const void *const row_of[GROUP_R], size_t dim, \
+                                     float out[GROUP])                                                                 \
+        {                                                                                                              \
+                V acc[GROUP];                                                                                          \
+                const T *row[GROUP_R];                                                                                 \
+                UNROLL for (size_t i = 0; i < GROUP_R; i++) row[i] = (const T *)row_of[i];                             \
+                UNROLL for (size_t i = 0; i < GROUP; i++) acc[i] = v_zero();                                           \
+                size_t p = 0;                                                                                          \
+                for (; p + DCI_LANES <= dim; p += DCI_LANES) {                                                         \
+                        V y[GROUP_R];                                                                                  \
+                        UNROLL for (size_t i = 0; i < GROUP_R; i++) y[i] = load(row[i] + p);                           \
+                        UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                    \
+                        {                                                                                              \
+                                V x = v_load_f32(query[q] + p);                                                        \
+                                UNROLL for (size_t i = 0; i < GROUP_R; i++) acc[q * GROUP_R + i] =                     \
+                                        STEP(x, y[i], acc[q * GROUP_R + i]);                                           \
+                        }                                                                                              \
+                }                                                                                                      \
+                if (p < dim) {                                                                                         \
+                        UNROLL for (size_t q = 0; q < GROUP_Q; q++)                                                    \
+                        {                                                                                              \
+                                V x = v_tail_f32(query[q] + p, dim - p);                                               \
+                                UNROLL for (size_t i = 0; i < GROUP_R; i++)                                            \
+                                {                                                                                      \
+                                        size_t a = q * GROUP_R + i;                                                    \
+                                        acc[a] = STEP(x, tail(row[i] + p, dim - p), acc[a]);                           \
+                                }                                                                                      \
+                        }                                                                                              \
+                }                                                                                                      \
+                v_reduce(acc, out);                                                                                    \
+        }                                                                                                              \
+                                                                                                                       \
+        static void name##_many(const float *queries, size_t ld_query, size_t n_queries, const void *const *rows,      \
+                                size_t n_rows, size_t dim, float *out, size_t ld_out)                                  \
+        {                                                                                                              \
+                for (size_t r = 0; r < n_rows; r += GROUP_R) {                                                         \
+                        const void *row[GROUP_R];                                                                      \
+                        size_t n_r = n_rows - r < GROUP_R ? n_rows - r : GROUP_R;                                      \
+                        for (size_t i = 0; i < GROUP_R; i++)                                                           \
+                                row[i] = rows[r + (i < n_r ? i : n_r - 1)];                                            \
+                        for (size_t q = 0; q < n_queries; q += GROUP_Q) {                                              \
+                                const float *query[GROUP_Q];                                                           \
+                                float scores[GROUP];                                                                   \
+                                size_t n_q = n_queries - q < GROUP_Q ? n_queries - q : GROUP_Q;                        \
+                                for (size_t i = 0; i < GROUP_Q; i++)                                                   \
+                                        query[i] = queries + (q + (i < n_q ? i : n_q - 1)) * ld_query;                 \
+                                name##_block(query, row, dim, scores);                                                 \
+                                for (size_t i = 0; i < n_q; i++)                                                       \
+                                        for (size_t j = 0; j < n_r; j++)                                               \
+                                                out[(q + i) * ld_out + r + j] = scores[i * GROUP_R + j];               \
+                        }                                                                                              \
+                }                                                                                                      \
         }
 
 DEFINE_SCORE(dot_f32, float, v_load_f32, v_tail_f32, STEP_DOT)
@@ -369,7 +366,7 @@ static float reached_by(const float *values, size_t n, size_t k, int32_t *order)
         return dci_bits_float((uint32_t)flip(low));
 }
 
-/* Bisection between the extremes of each column, 16 columns at a time; 14 steps part the range finely enough for a guess. */
+/* Bisection between the extremes of each column, 16 columns at a time; 14 steps are fine enough for a guess. */
 static void columns_reached_by(const float *products, size_t ld, size_t n_rows, size_t n_columns, size_t rank,
                                float *out)
 {

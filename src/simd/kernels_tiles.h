@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A part of kernels_template.h: products of many rows with many, and scans of tiles of them. Defined before: as there, and
- *
- *   PRODUCT_ROWS, PRODUCT_VECTORS    rows (a multiple of 3) and vectors of columns (1 or 2) whose sums fit in registers
- */
+/* A part of kernels_template.h: products of many rows with many, and scans of tiles of them. Defined before: as there,
+ * and PRODUCT_ROWS (a multiple of 3) and PRODUCT_VECTORS (1 or 2): rows and vectors of columns whose sums fit in
+ * registers. */
 #include "simd/kernels.h"
 
 static void tile_hits(const float *products, size_t ld, size_t n_rows, size_t n_groups, const float *offset,
@@ -59,8 +58,8 @@ static void pack_columns(const float *rows, size_t ld, size_t n_rows, size_t dim
                         out[p * DCI_PRODUCT_COLUMNS + i] = i < n_rows ? rows[i * ld + p] : 0.0f;
 }
 
-/* A few rows against PRODUCT_VECTORS vectors of columns: the sums stay in registers, every column that is loaded is used for
- * each row, every coordinate of a row for each vector. */
+/* A few rows against PRODUCT_VECTORS vectors of columns: the sums stay in registers, every column that is loaded is
+ * used for each row, every coordinate of a row for each vector. */
 DCI_INLINE void product_block(const float *rows, size_t ld, size_t n_rows, const float *columns, size_t dim, bool first,
                               float *out)
 {
@@ -110,7 +109,7 @@ static void products(const float *rows, size_t ld, size_t n_rows, const float *c
         }
 }
 
-/* --- rows of a page, coordinate by coordinate ------------------------------------------------------------------------------- */
+/* --- rows of a page, coordinate by coordinate --------------------------------------------------------------------- */
 
 #define PAGE_VECTORS 4 /* that pass over the rows together: chains that do not wait for each other */
 

@@ -236,7 +236,7 @@ typedef struct search {
         int32_t at[MAX_POINTS];
 } search;
 
-/* |product - what the canonical kernel computes| is at most this for every centre (see index/flat/batch.c for the terms). */
+/* |product - what the canonical kernel computes| is at most this for every centre (terms: index/flat/batch.c). */
 static float error_bound(const dci_nearest *s, float length, float lost)
 {
         const float dim = (float)s->dim;
@@ -291,7 +291,8 @@ static void filter(search *s)
         s->n_proposals = kept;
 }
 
-/* The canonical kernel decides, unless nothing is left to decide. Centres ascend by point, so that equal ones keep the lower. */
+/* The canonical kernel decides, unless nothing is left to decide. Centres ascend by point: of equal ones the lower
+ * stays. */
 static void settle(search *s)
 {
         const dci_nearest *nearest = s->nearest;

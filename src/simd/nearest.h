@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The nearest of many centres for each of many points: what builds trees and what k-means repeats.
+/* The nearest of many centres for each of many points: what builds trees and what k-means repeats.
  *
- * Nearest by squared distance, which is the highest point . centre - |centre|^2 / 2. Products are proposed by the cheapest
- * arithmetic of the CPU (bf16 tiles on AMX, else float products), a few points against all centres at a time; what their error
- * bound cannot exclude is decided by the canonical dot product, equal ones by lower centre. So the answer depends neither on how
- * points are grouped nor, from avx2 on, on the instruction set; and a point that one centre alone is left for needs no decision. Centre the data first: the bound is in proportion to lengths.
+ * Nearest by squared distance, which is the highest point . centre - |centre|^2 / 2. Products are proposed by the
+ * cheapest arithmetic of the CPU (bf16 tiles on AMX, else float products), a few points against all centres at a time;
+ * what their error bound cannot exclude is decided by the canonical dot product, equal ones by lower centre. So the
+ * answer depends neither on how points are grouped nor, from avx2 on, on the instruction set; and a point that one
+ * centre alone is left for needs no decision. Centre the data first: the bound is in proportion to lengths.
  *
- * So is the order that the products give: where centres are closer together than 2^-12 of their lengths or so, it is rounding that
- * decides among them. by_distance lets the canonical |point - centre|^2 decide instead, which has no such difference to take.
- */
+ * So is the order that the products give: where centres are closer together than 2^-12 of their lengths or so, it is
+ * rounding that decides among them. by_distance lets the canonical |point - centre|^2 decide, which takes no such
+ * difference. */
 #ifndef DCI_SIMD_NEAREST_H
 #define DCI_SIMD_NEAREST_H
 
@@ -23,8 +23,8 @@ typedef struct dci_nearest {
         size_t n, capacity, dim, dim_padded; /* capacity: a multiple of 32 */
         const float *centres;                /* n x dim, ld apart */
         size_t ld;
-        float *offsets; /* what is taken from products: |centre|^2 / 2 or what was put; infinite where there is no centre */
-        uint16_t *packed;    /* AMX: capacity x dim_padded, finite numbers everywhere */
+        float *offsets;   /* taken from products: |centre|^2 / 2 or what was put; infinite where there is no centre */
+        uint16_t *packed; /* AMX: capacity x dim_padded, finite numbers everywhere */
         float longest, lost; /* of all centres that there have been: |centre|, and what rounding took away */
         float highest;       /* of all offsets that there have been: |offset| */
         bool by_distance;    /* set after init or prepare, with offsets of put alone: |point - centre|^2 decides */
@@ -55,11 +55,12 @@ void dci_nearest_resize(dci_nearest *nearest, size_t n);
 void dci_nearest_move(const dci_context *context, const dci_nearest *nearest, const float *centres, size_t capacity,
                       void *memory, dci_nearest *out);
 
-/* All in one. n, dim >= 1; finite numbers whose squared norms are below FLT_MAX / 8. The centres stay where they are, unchanged. */
+/* All in one. n, dim >= 1; finite numbers whose squared norms are below FLT_MAX / 8. The centres stay where they are,
+ * unchanged. */
 void dci_nearest_prepare(const dci_context *context, const float *centres, size_t ld, size_t n, size_t dim,
                          void *memory, dci_nearest *out);
 
-/* The same as put, with another offset than |centre|^2 / 2: what nearest means is then the highest point . centre - offset. */
+/* The same as put, with another offset than |centre|^2 / 2: nearest is then the highest point . centre - offset. */
 void dci_nearest_put_offset(dci_nearest *nearest, size_t i, float offset);
 
 /* Centre i is the nearest of no point until it is put again. */
@@ -70,7 +71,7 @@ void dci_nearest_close(dci_nearest *nearest, size_t i);
 void dci_nearest_find(const dci_nearest *nearest, const float *points, size_t ld, size_t n_points, void *scratch,
                       int32_t *out, float *out_score);
 
-/* Points that stay: lays out memory; packs those from `first` (a multiple of 32) on, any ranges by any threads; finds for a range. */
+/* Points that stay: lays out memory; packs those from `first` (a multiple of 32), on any threads; finds for a range. */
 #define DCI_NEAREST_BLOCK ((size_t)32)
 size_t dci_nearest_points_bytes(const dci_context *context, size_t n, size_t dim);
 void dci_nearest_points_init(const dci_context *context, const float *points, size_t ld, size_t n, size_t dim,

@@ -10,8 +10,8 @@
 void dci_select_bounds(const dci_kernels *kernels, const float *sample, size_t m, size_t n, size_t k, int32_t *order,
                        float *out_low, float *out_high)
 {
-        /* The k-th of all is about the (k m / n)-th of the sample, with the spread of a binomial count. Four spreads and a
-         * few more fail about once in ten thousand. */
+        /* The k-th of all is about the (k m / n)-th of the sample, with the spread of a binomial count. Four spreads
+         * and a few more fail about once in ten thousand. */
         const double expected = (double)k * (double)m / (double)n;
         const double slack = 4.0 * sqrt(expected * (1.0 - expected / (double)m)) + 3.0;
         const double below = floor(expected - slack), above = ceil(expected + slack);

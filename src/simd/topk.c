@@ -74,8 +74,8 @@ static void sort_by_id(uint64_t *keys, size_t n, dci_slot_ids ids)
         }
 }
 
-/* Radix sort by bytes from the lowest: the four of the slot, unless slots ascend already, then the four of the score. Bytes
- * that all keys share cost no pass. */
+/* Radix sort by bytes from the lowest: the four of the slot, unless slots ascend already, then the four of the score.
+ * Bytes that all keys share cost no pass. */
 static void radix_sort(uint64_t *keys, size_t n, uint64_t *scratch)
 {
         bool ascending = true;
@@ -123,8 +123,8 @@ void dci_topk_sort(uint64_t *keys, size_t n, uint64_t *scratch, dci_slot_ids ids
         }
 }
 
-/* Room beyond k before the buffer is cut: cutting costs time in proportion to the buffer, but the threshold improves only
- * then. A cut leaves at most k + k / 8, so some room is always won. */
+/* Room beyond k before the buffer is cut: cutting costs time in proportion to the buffer, but the threshold improves
+ * only then. A cut leaves at most k + k / 8, so some room is always won. */
 static size_t capacity_for(size_t k)
 {
         return k + (k < 64 ? 64 : k) + DCI_TOPK_BLOCK + DCI_LANES;
@@ -177,7 +177,7 @@ static int64_t lowest_ids(dci_topk *topk, float score, size_t n)
         return topk->ids.fn(topk->ids.ctx, dci_topk_slot(topk->keys[n - 1]));
 }
 
-/* The k best of more entries, equal ones by their ids. They stay in the order they came in: who gathers them counts on that. */
+/* The k best of more entries, equal ones by their ids. They keep their order, which the caller relies on. */
 static void keep_best(dci_topk *topk)
 {
         for (size_t i = 0; i < topk->n; i++)
@@ -214,7 +214,7 @@ static void cut(dci_topk *topk)
         topk->n = n;
         if (n > topk->k + topk->k / 8) /* too many equal scores for a threshold to part them */
                 keep_best(topk);
-        /* k rows reach this. Where ids ascend with slots they win a tie against any later row, so that one must be better. */
+        /* k rows reach this. Where ids ascend with slots they win ties, so a later row must be better. */
         if (topk->ids.fn == NULL)
                 reached = nextafterf(reached, INFINITY);
         topk->threshold = topk->descending ? reached : -reached;

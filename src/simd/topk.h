@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Bounded selection of the k best of a stream of scores. Values that cannot enter are dropped by one vector comparison with
- * a threshold that k earlier ones reach; the others collect in a buffer that is cut back to little more than k when full.
- * At the end they are sorted by (score, id), a total order, so the answer depends on nothing else.
- */
+/* Bounded selection of the k best of a stream of scores. Values that cannot enter are dropped by one vector comparison
+ * with a threshold that k earlier ones reach; the others collect in a buffer that is cut back to little more than k
+ * when full. At the end they are sorted by (score, id), a total order, so the answer depends on nothing else. */
 #ifndef DCI_SIMD_TOPK_H
 #define DCI_SIMD_TOPK_H
 
@@ -48,8 +46,8 @@ size_t dci_topk_bytes(size_t k);
 void dci_topk_init(dci_topk *topk, const dci_kernels *kernels, dci_slot_ids ids, size_t k, bool descending,
                    void *scratch);
 
-/* Offers n <= DCI_TOPK_BLOCK scores: of slots[i], or of first_slot + i when slots is NULL. Slots ascend over the life of the
- * selection. */
+/* Offers n <= DCI_TOPK_BLOCK scores: of slots[i], or of first_slot + i when slots is NULL. Slots ascend over the life
+ * of the selection. */
 void dci_topk_add(dci_topk *topk, const float *scores, size_t n, int32_t first_slot, const int32_t *slots);
 
 /* Any number of scores at once, of slots[i], or of i when slots is NULL. */

@@ -94,7 +94,7 @@ void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, s
         to->reach[to_block] = fmaxf(to->reach[to_block], from->reach[block]);
 }
 
-/* --- queries -------------------------------------------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------------------------------------------------ */
 
 size_t dci_coded_bytes(const dci_frames *frames, size_t n_frames, size_t n_queries)
 {
@@ -208,11 +208,9 @@ void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const 
         }
 }
 
-/*
- * The residual r stands at right angles to y, and under a random rotation any such direction is as likely as another, so
- * q . r / (|q| |r|) is at most a coordinate of a random unit vector of dim - 1 dimensions, which exceeds t with a probability
- * of at most exp(-(dim - 1) t^2 / 2) (the measure of a spherical cap; Ball 1997, lecture 2); on both sides twice that.
- */
+/* The residual r stands at right angles to y, and under a random rotation any such direction is as likely as another,
+ * so q . r / (|q| |r|) is at most a coordinate of a random unit vector of dim - 1 dimensions, which exceeds t with a
+ * probability of at most exp(-(dim - 1) t^2 / 2) (a spherical cap; Ball 1997, lecture 2); on both sides twice that. */
 double dci_bound_share(size_t dim, double probability)
 {
         if (!(probability < 1.0) || dim < 2)

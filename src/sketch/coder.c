@@ -16,7 +16,7 @@ static const float normal_levels[5][8] = {{0},
                                           {0.2451f, 0.7560f, 1.344f, 2.152f},
                                           {0.1284f, 0.3881f, 0.6568f, 0.9424f, 1.256f, 1.618f, 2.069f, 2.733f}};
 
-/* Squared lengths between these are exact enough in binary32; below, squares may have vanished, and above, overflowed. */
+/* Squared lengths between these are exact enough in binary32; others may have vanished or overflowed. */
 #define MIN_SQUARE 0x1p-80f
 #define MAX_SQUARE 0x1p100f
 /* What is shorter is taken for nothing: its inverse would overflow. */
@@ -32,7 +32,7 @@ static int section_of(int32_t bits)
         return dci_code_is_wide(bits) ? DCI_CODE_8 : 5 - (int)bits;
 }
 
-/* Even steps for the normal distribution (Max 1960, table II), and what else a row may multiply them with: least error at 4 bits. */
+/* Even steps for the normal distribution (Max 1960, table II), and other factors of a row: least error at 4 bits. */
 static const float even_step[5] = {0.0f, 1.596f, 0.9957f, 0.0f, 0.3352f};
 static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
 /* A row's unit, in deviations of its coordinates, where ranks matter. */
@@ -44,7 +44,7 @@ static const float stretches[DCI_CODE_STRETCHES] = {1.0f, 0.82f, 0.91f, 1.12f};
 /* What one unit of a byte of levels is, in units of a deviation, and twice the byte that stands for zero. */
 float dci_coder_unit(int bits)
 {
-        switch (bits) { /* from 5 bits on even steps for the normal distribution (Max 1960, table II), at 8 some more for what is not */
+        switch (bits) { /* from 5 bits on even steps for the normal distribution (Max 1960, table II), at 8 some more */
         case 5:
                 return 0.1881f / 4.0f;
         case 6:
@@ -83,7 +83,8 @@ size_t dci_coder_scratch_bytes(size_t dim)
         return 4 * dci_lines(padded(dim, 32) * sizeof(float));
 }
 
-/* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. What rounding them does is part of the levels. */
+/* Levels as the bytes that the sums take: 64 is zero, the largest are 1 and 127. Their rounding is part of the
+ * levels. */
 static void make_levels(dci_coder *coder)
 {
         dci_code_levels *levels = &coder->levels;
@@ -292,13 +293,13 @@ static void to_coordinates(const dci_coder *coder, const float *matrix, const fl
                                                                  coder->dim, out);
 }
 
-/* --- rows ----------------------------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 #define PAIR (2 * DCI_CODE_LINE)
 #define ONE_LANES ((size_t)8) /* of a writer for few rows, at most */
 
-/* Rows on their way: coordinates before a learned transform and after it (or, of even steps, a writer's scratch), levels, words of
- * codes, and lines of as many rows as a writer takes. */
+/* Rows on their way: coordinates before a learned transform and after it (or, of even steps, a writer's scratch),
+ * levels, words of codes, and lines of as many rows as a writer takes. */
 typedef struct encoding {
         float *x, *y, *z;
         uint32_t *words;
@@ -343,7 +344,7 @@ static void copy_words(const dci_coder *coder, const unsigned char *lines, size_
                                 memcpy(words + line * PAIR + r * 4, lines + (line * n + r) * 4, 4);
 }
 
-/* Of a row whose coordinates overflow, codes say nothing, and exclude nothing: centres and transforms of a file may be any numbers. */
+/* Of a row whose coordinates overflow, codes say and exclude nothing: numbers in a file may be anything. */
 static dci_coded_row row_of(const dci_code_written *written, size_t r)
 {
         const dci_coded_row row = {written->scale[r], written->residual[r], written->reach[r]};

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Rows as low-bit codes, and what codes say of inner products.
+/* Rows as low-bit codes, and what codes say of inner products.
  *
- * A row x is moved by a centre mu and transformed, and every coordinate is rounded to one of 2^bits levels (Lloyd-Max levels of the
- * normal distribution, or even steps). Three transforms:
+ * A row x is moved by a centre mu and transformed, and every coordinate is rounded to one of 2^bits levels (Lloyd-Max
+ * levels of the normal distribution, or even steps). Three transforms:
  *
- *  - plain and rotated: y = R (x - mu), R one, or a random rotation. The unit of the levels is the root mean square of y, and a
- *    factor a = |y|^2 / (y . z) is kept with the levels z, so that for a random rotation E[a z . R q] = q . (x - mu) (RaBitQ; Gao and
- *    Long 2024, extended to more bits). At 1, 2 and 4 bits levels are even steps, which scans read without a table, and of a few step
- *    sizes each row takes the one with the least error: as good as the best levels for the normal distribution, within 3 % of the error.
- *  - learned (transform coding weighted by queries): with L L^T the second moment of queries and U the eigenvectors of the covariance
- *    of L^T (x - mu), y = U^T L^T (x - mu), coordinate by coordinate with its own standard deviation and its own bits; q . (x - mu) =
- *    (U^T L^-1 q) . y. This makes the error of q . x small, not that of x. The factor is that which brings z nearest to y; `alone`, see below, it
- *    is 1, or more for a row whose coordinates are larger than usual.
+ *  - plain and rotated: y = R (x - mu), R one, or a random rotation. The unit of the levels is the root mean square of
+ *    y, and a factor a = |y|^2 / (y . z) is kept with the levels z, so that for a random rotation E[a z . R q] = q . (x
+ *    - mu) (RaBitQ; Gao and Long 2024, extended to more bits). At 1, 2 and 4 bits levels are even steps, which scans
+ *    read without a table, and of a few step sizes each row takes the one with the least error: as good as the best
+ *    levels for the normal distribution, within 3 % of the error.
+ *  - learned (transform coding weighted by queries): with L L^T the second moment of queries and U the eigenvectors of
+ *    the covariance of L^T (x - mu), y = U^T L^T (x - mu), coordinate by coordinate with its own standard deviation and
+ *    its own bits; q . (x - mu) = (U^T L^-1 q) . y. This makes the error of q . x small, not that of x. The factor is
+ *    that which brings z nearest to y; `alone`, see below, it is 1, or more for a row whose coordinates are larger than
+ *    usual.
  *
  * A query is transformed and rounded to bytes. Then
  *
  *      q . x  is estimated by  scale(row) * half_step(query) * (2 sum - twice_bias(query)) + fixed(query)
  *
- * with the exact integer sum of simd/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query) reach(row) +
- * slack(query): residual is |y - a z|, and the others are what rounding the query, and binary32, cost. Under a random rotation the first is typically a
- * share 1 / sqrt(dim) of that.
- */
+ * with the exact integer sum of simd/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query)
+ * reach(row) + slack(query): residual is |y - a z|, and the others are what rounding the query, and binary32, cost.
+ * Under a random rotation the first is typically a share 1 / sqrt(dim) of that. */
 #ifndef DCI_SKETCH_CODER_H
 #define DCI_SKETCH_CODER_H
 
@@ -49,9 +49,9 @@ typedef struct dci_coder {
         size_t n_coded;     /* that have codes, the first ones; beyond them the layout has padding */
         float *centre;      /* dim */
         dci_rotation rotation;
-        /* Learned: n_coords x dim, coded coordinates first. `to` takes a row to coordinates in units of their deviations, `from` a
-         * query to what a unit of a level is worth; `worth`: a unit of a level in y (coordinates without a code: 1, and plain y in both;
-         * those beyond dim: zeros in all three). */
+        /* Learned: n_coords x dim, coded coordinates first. `to` takes a row to coordinates in units of their
+         * deviations, `from` a query to what a unit of a level is worth; `worth`: a unit of a level in y (coordinates
+         * without a code: 1, and plain y in both; those beyond dim: zeros in all three). */
         float *to, *from, *worth;
         dci_code_layout layout;
         dci_code_transpose_block turn;
@@ -72,8 +72,9 @@ typedef struct dci_coded_query {
         float slack; /* what binary32 may cost in `fixed` */
 } dci_coded_query;
 
-/* What binary32 may cost, as a share of the lengths: in an estimate, by transforms of rows and queries, and in the canonical score that
- * it stands for, which rounds the more the longer rows are (dci/index.h; four times that, as scalar C rounds products, too). */
+/* What binary32 may cost, as a share of the lengths: in an estimate, by transforms of rows and queries, and in the
+ * canonical score that it stands for, which rounds the more the longer rows are (dci/index.h; four times that, as
+ * scalar C rounds products, too). */
 DCI_INLINE float dci_arithmetic_error(size_t dim)
 {
         const float of_sums = ((float)dim / 16.0f + 8.0f) * 0x1p-22f;
@@ -87,9 +88,9 @@ size_t dci_coder_scratch_bytes(size_t dim);
 /* PLAIN or ROTATED. centre: NULL for the origin. 1 <= dim <= DCI_CODE_COORDS - 32. */
 void dci_coder_init(const dci_context *context, int32_t kind, size_t dim, int32_t bits, uint64_t seed,
                     const float *centre, void *memory, dci_coder *out);
-/* LEARNED, dim <= DCI_LEARNED_DIM: lays out the memory; fit.c, or a file, fills it and the layout in, and then calls finish. alone: for
- * attention that reads no row itself, and so hangs on what codes say of the few largest products; else, for ranks. What is best for the
- * one is not for the other (docs/sketches.md). */
+/* LEARNED, dim <= DCI_LEARNED_DIM: lays out the memory; fit.c, or a file, fills it and the layout in, and then calls
+ * finish. alone: for attention that reads no row itself, and so hangs on what codes say of the few largest products;
+ * else, for ranks. What is best for the one is not for the other (docs/sketches.md). */
 void dci_coder_init_learned(const dci_context *context, size_t dim, int32_t bits, bool alone, void *memory,
                             dci_coder *out);
 void dci_coder_finish_learned(dci_coder *coder);
@@ -103,8 +104,8 @@ float dci_coder_unit(int bits);
 /* What dci_code_even has on even steps; returns its bits: those that are asked for, or 0 where levels are not even. */
 int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16_t *out_inverse);
 
-/* Rows to codes in their places of a block; NULL: no row, and that place stays as it is. What a row becomes does not depend on the
- * others. scratch: dci_coder_encode_bytes for one row, or for any. */
+/* Rows to codes in their places of a block; NULL: no row, and that place stays as it is. What a row becomes does not
+ * depend on the others. scratch: dci_coder_encode_bytes for one row, or for any. */
 size_t dci_coder_encode_bytes(size_t dim, bool one);
 void dci_coder_encode(const dci_coder *coder, const float *const rows[DCI_CODE_ROWS], void *scratch,
                       unsigned char *block, dci_coded_row out[DCI_CODE_ROWS]);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then implicit QL steps with Wilkinson's shift
- * (Golub and Van Loan, Matrix Computations, chapter 8). Our own, because LAPACK would start OpenBLAS's threads, and because a fit
- * has to give the same bits everywhere: kernels of a fixed order.
- */
+/* Eigenvectors of a symmetric matrix: Householder's reduction to a tridiagonal one, then implicit QL steps with
+ * Wilkinson's shift (Golub and Van Loan, Matrix Computations, chapter 8). Our own, because LAPACK would start
+ * OpenBLAS's threads, and because a fit has to give the same bits everywhere: kernels of a fixed order. */
 #include "core/internal.h"
 
 #include <float.h>
@@ -15,7 +13,7 @@
 
 #define MAX_STEPS 60 /* of one eigenvalue; three are usual */
 
-/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v with I - beta v v^T is stored in its place. p: n. */
+/* Row k's part beyond the diagonal becomes (alpha, 0, ..): the reflector v of I - beta v v^T is stored there. p: n. */
 static double reflect(const dci_kernels *kernels, size_t n, double *a, size_t k, double *p, double *out_beta)
 {
         const size_t m = n - k - 1;
@@ -69,7 +67,7 @@ static void tridiagonal(const dci_kernels *kernels, size_t n, double *a, double 
         }
 }
 
-/* Without a library's care for the smallest and the largest numbers: what comes here is near the matrix in size, or nothing. */
+/* Without a library's care for the smallest and the largest numbers: numbers here are near the matrix in size, or 0. */
 static double hypotenuse(double a, double b)
 {
         return sqrt(a * a + b * b);

@@ -8,16 +8,17 @@
 
 #include "sketch/fit.h"
 
-/* Added to the second moment of queries, as a share of its mean on the diagonal: directions that no query has taken still count a little. */
+/* Added to the second moment of queries, as a share of its mean on the diagonal: unseen directions still count a
+ * little. */
 #define FLOOR 1e-2
-/* Of the largest variance of a coordinate, and of the rows' mean square: what the smallest variance is taken for at least. */
+/* Of the largest variance of a coordinate, and of the rows' mean square: the least variance. */
 #define SMALLEST 1e-12
-/* The rows' deviation, or how far their mean is from the origin: with what lies between these, no row and no query that is taken
- * overflows binary32 in units of the smallest deviation, or of the largest. */
+/* The rows' deviation, or how far their mean is from the origin: with what lies between these, no row and no query that
+ * is taken overflows binary32 in units of the smallest deviation, or of the largest. */
 #define MIN_SPREAD 0x1p-36
 #define MAX_SPREAD 0x1p50
 
-/* --- moments -------------------------------------------------------------------------------------------------------- */
+/* --- moments ------------------------------------------------------------------------------------------------------ */
 
 static size_t square_of(size_t dim)
 {
@@ -107,7 +108,7 @@ static void settle(const dci_moments *moments, bool about_mean, double *mean, do
                 mean[j] += (double)moments->shift[j];
 }
 
-/* --- small dense algebra, double precision, a fixed order ------------------------------------------------------------ */
+/* --- small dense algebra, double precision, a fixed order --------------------------------------------------------- */
 
 /* In place: the lower triangle becomes L with L L^T the matrix. False unless it is positive definite. */
 static bool cholesky(const dci_kernels *kernels, size_t n, double *a)
@@ -149,7 +150,7 @@ static void solve_transposed(const dci_kernels *kernels, size_t n, const double 
         }
 }
 
-/* --- the fit -------------------------------------------------------------------------------------------------------- */
+/* --- the fit ------------------------------------------------------------------------------------------------------ */
 
 /* A row of each matrix from an eigenvector and the deviation of its coordinate. */
 static void fill_coordinate(dci_coder *coder, size_t at, const double *l, const double *vector, double spread,

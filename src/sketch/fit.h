@@ -31,16 +31,16 @@ void dci_moments_finish(dci_moments *moments);
 #define DCI_FIT_ROWS ((size_t)8192)
 
 size_t dci_fit_scratch_bytes(size_t dim);
-/* Fills in a coder that was prepared with dci_coder_init_learned. Both moments hold rows. DCI_ERR_NUMBER when the numbers are too
- * large or too small for a fit. */
+/* Fills in a coder that was prepared with dci_coder_init_learned. Both moments hold rows. DCI_ERR_NUMBER when the
+ * numbers are too large or too small for a fit. */
 dci_status dci_fit(const dci_moments *rows, const dci_moments *queries, void *scratch, dci_coder *coder);
 
-/* eigen.c: the eigenvalues of a symmetric matrix (n x n, overwritten), descending, and its eigenvectors as rows. work: 2 n. False if
- * it does not converge, which takes numbers that are not finite. */
+/* eigen.c: the eigenvalues of a symmetric matrix (n x n, overwritten), descending, and its eigenvectors as rows. work:
+ * 2 n. False if it does not converge, which takes numbers that are not finite. */
 bool dci_eigen(const dci_kernels *kernels, size_t n, double *matrix, double *values, double *vectors, double *work);
 
-/* layout.c: gives `words` 32-bit words per row to groups of four coordinates; energy[g] is what a group without codes costs. Fills in the
- * layout; order[i] is the group at place i of it; returns how many groups have codes. */
+/* layout.c: gives `words` 32-bit words per row to groups of four coordinates; energy[g] is what a group without codes
+ * costs. Fills in the layout; order[i] is the group at place i of it; returns how many groups have codes. */
 size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int max_bits, dci_code_layout *layout,
                        uint32_t *order);
 

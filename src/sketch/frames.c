@@ -7,7 +7,7 @@
 
 #include "sketch/frames.h"
 
-/* A frame ends when its rows' mean is off its centre by more than this share of their variance: that much more distortion. */
+/* A frame ends when its rows' mean is off its centre by this share of their variance: that much more distortion. */
 #define DRIFT 0.1
 /* Rows that give their mean well enough. */
 #define ENOUGH (DCI_PENDING + 1)
@@ -125,10 +125,10 @@ dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const d
 dci_status dci_frames_restore(dci_frames *frames, const dci_code_layout *layout, const void *centre, const void *worth,
                               const void *to, const void *from)
 {
-        dci_status status = check_room(frames);
-        dci_frame *frame = status == DCI_OK ? new_frame(frames, DCI_CODER_LEARNED) : NULL;
+        DCI_TRY(check_room(frames));
+        dci_frame *frame = new_frame(frames, DCI_CODER_LEARNED);
         if (frame == NULL)
-                return status == DCI_OK ? DCI_ERR_MEMORY : status;
+                return DCI_ERR_MEMORY;
         dci_coder *coder = &frame->coder;
         dci_coder_init_learned(frames->context, frames->dim, frames->bits, false, memory_of(frame), coder);
         memcpy(coder->centre, centre, frames->dim * sizeof(float));
@@ -158,7 +158,7 @@ static bool far_off(const dci_frames *frames, const float *centre, float *mean)
         return off > DRIFT * (variance > 0.0 ? variance : 0.0);
 }
 
-/* A learned frame is left by another fit only: its estimates are drawn to its centre, so those of two centres would not compare. */
+/* A learned frame is left by another fit only: its estimates lean to its centre, so two would not compare. */
 static bool follows(const dci_frames *frames)
 {
         const size_t n = atomic_load(&frames->n);
@@ -187,7 +187,8 @@ void dci_frames_drop(dci_frames *frames, size_t n)
                 keep_pending(frames, n < frames->n_pending ? frames->n_pending - n : 0);
 }
 
-/* Between rows the last frame goes on even if its own rows have gone: rows that come and go by the dozen would never get theirs. */
+/* Between rows the last frame goes on even if its own rows have gone: a dozen rows that come and go would never get
+ * theirs. */
 void dci_frames_cut(dci_frames *frames, size_t n_used)
 {
         const size_t n = atomic_load(&frames->n);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What sketches are made of: frames (how rows become codes), code blocks (storage of codes) and coded queries.
+/* What sketches are made of: frames (how rows become codes), code blocks (storage of codes) and coded queries.
  *
- * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame begins; codes
- * keep the frame they were made with, which every block of 32 rows names. So no row is encoded twice, and a query is coded once for
- * each transform and has one more number for each frame. The random rotation may have many centres, a learned transform has one.
- */
+ * A frame is a transform with a centre. When rows drift away from the centre, or a transform is learned, another frame
+ * begins; codes keep the frame they were made with, which every block of 32 rows names. So no row is encoded twice, and
+ * a query is coded once for each transform and has one more number for each frame. The random rotation may have many
+ * centres, a learned transform has one. */
 #ifndef DCI_SKETCH_FRAMES_H
 #define DCI_SKETCH_FRAMES_H
 
@@ -62,13 +61,14 @@ size_t dci_frames_block_bytes(size_t dim, int32_t bits);
 void dci_frames_expect(dci_frames *frames, size_t n);
 /* Takes note of a row to come. */
 void dci_frames_note(dci_frames *frames, const float *row);
-/* Begins a frame if the rows that were noted since the last decision are far from the last centre. There is a frame afterwards. */
+/* Begins a frame if the rows that were noted since the last decision are far from the last centre. There is a frame
+ * afterwards. */
 dci_status dci_frames_follow(dci_frames *frames);
 
 /* The last n rows are gone: as many of those pending have no say any more. */
 void dci_frames_drop(dci_frames *frames, size_t n);
-/* No block names a frame from number n_used on, and nobody reads: frees them, but the last if rows to come begin with it: while others are
- * used, or where no rows decide about it (it was learned, or its centre is fixed). */
+/* No block names a frame from number n_used on, and nobody reads: frees them, but the last if rows to come begin with
+ * it: while others are used, or where no rows decide about it (it was learned, or its centre is fixed). */
 void dci_frames_cut(dci_frames *frames, size_t n_used);
 
 /* What dci_frames_note and dci_frames_follow change, to go back to when a call fails. */
@@ -88,7 +88,7 @@ DCI_INLINE size_t dci_frames_last(const dci_frames *frames)
         return atomic_load_explicit(&frames->n, memory_order_acquire) - 1;
 }
 
-/* --- code blocks ---------------------------------------------------------------------------------------------------------- */
+/* --- code blocks -------------------------------------------------------------------------------------------------- */
 
 typedef struct dci_code_block {
         unsigned char *blocks; /* block_bytes apart, at a cache line */
@@ -117,7 +117,7 @@ void dci_code_block_encode(const dci_frames *frames, dci_code_block *codes, size
 void dci_code_block_move(const dci_frames *frames, const dci_code_block *from, size_t at, dci_code_block *to,
                          size_t to_at);
 
-/* --- queries -------------------------------------------------------------------------------------------------------- */
+/* --- queries ------------------------------------------------------------------------------------------------------ */
 
 /* Up to DCI_CODE_QUERIES queries, coded for every frame. */
 typedef struct dci_coded {
@@ -161,7 +161,7 @@ void dci_coded_estimate(const dci_frames *frames, const dci_coded *coded, const 
 void dci_coded_estimate_run(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
                             float *out);
 
-/* How far estimates of one query may err, in the same places: for certain, or under a random rotation with a probability. */
+/* How far estimates of one query may err, in the same places: for certain, or with a probability (random rotation). */
 void dci_coded_bound(const dci_frames *frames, const dci_coded *coded, size_t query, const dci_unit *units,
                      size_t n_units, double probability, float *out);
 

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Which coordinates of a learned transform get how many bits: to those where a bit takes away most (transform coding; Huang and
- * Schultheiss 1963), four at a time, and packed into words of which each of four bytes holds up to eight bits.
- */
+/* Which coordinates of a learned transform get how many bits: to those where a bit takes away most (transform coding;
+ * Huang and Schultheiss 1963), four at a time, and packed into words of four bytes of up to eight bits. */
 #include "core/internal.h"
 
 #include <string.h>
 
 #include "sketch/fit.h"
 
-/* What is left of the energy of a normal variable after b bits, with the best levels (Max 1960, table I), at 8 bits even steps. With what even
- * steps leave at 5 to 7 bits codes would be worse (docs/sketches.md). */
+/* What is left of the energy of a normal variable after b bits, with the best levels (Max 1960, table I), at 8 bits
+ * even steps. With what even steps leave at 5 to 7 bits codes would be worse (docs/sketches.md). */
 static const double left_over[9] = {1.0, 0.3634, 0.1175, 0.03454, 0.009497, 0.0025, 0.00066, 0.00017, 0.00007};
 
 enum { MAX_BITS = DCI_CODE_MIXED, BYTE = 8 };
@@ -27,8 +25,8 @@ static int take(counts *c, int bits)
         return bits;
 }
 
-/* The next group for a word with `room` bits left; 0: none fits. Fours with fours, threes with threes and fives waste least; what they
- * leave twos fill, then ones. */
+/* The next group for a word with `room` bits left; 0: none fits. Fours with fours, threes with threes and fives waste
+ * least; what they leave twos fill, then ones. */
 static int next_width(counts *c, int room, int before)
 {
         const int alike = before >= 3 && c->of[before] > 0 ? before : 0;
@@ -60,8 +58,8 @@ static size_t pack(counts c, dci_code_group *groups)
         return line;
 }
 
-/* Bits by groups, greedily: at most `most` each, `room` in all, and, unless words is 0, only what so many words can hold. closed: groups
- * that take no part. */
+/* Bits by groups, greedily: at most `most` each, `room` in all, and, unless words is 0, only what so many words can
+ * hold. closed: groups that take no part. */
 static void give(size_t n_groups, const double *energy, int most, size_t room, size_t words, const bool *closed,
                  uint8_t *bits)
 {
@@ -95,8 +93,9 @@ static void give(size_t n_groups, const double *energy, int most, size_t room, s
         }
 }
 
-/* Between six bits and eight there is nothing. Who would take seven or more gets eight, a word of its own: with queries to come, the
- * leading coordinates weigh less than with those of the fit, so the energies alone would give them too much (docs/sketches.md). */
+/* Between six bits and eight there is nothing. Who would take seven or more gets eight, a word of its own: with queries
+ * to come, the leading coordinates weigh less than with those of the fit, so the energies alone would give them too
+ * much (docs/sketches.md). */
 #define WHOLE_FROM 7
 
 size_t dci_plan_layout(size_t n_groups, const double *energy, size_t words, int max_bits, dci_code_layout *layout,

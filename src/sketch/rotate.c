@@ -32,8 +32,8 @@ void dci_rotation_init(dci_rng *rng, size_t dim, void *memory, dci_rotation *out
         }
 }
 
-/* Without its scale, which the signs carry. Sums and differences of the two halves, interleaved, as often as n halves: every stage
- * reads and writes consecutive numbers (Pease 1968), and the result has the usual order. */
+/* Without its scale, which the signs carry. Sums and differences of the two halves, interleaved, as often as n halves:
+ * every stage reads and writes consecutive numbers (Pease 1968), and the result has the usual order. */
 static void hadamard(float *x, size_t n, float *spare)
 {
         float *from = x, *to = spare;

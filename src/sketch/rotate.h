@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Random rotations of any dimension in O(dim log dim): signs, then a Hadamard transform of as many leading coordinates as are a
- * power of two, then the same for the trailing ones, some rounds of it. No padding: a rotated row has as many coordinates.
- * After: Ailon and Chazelle 2009 (the fast Johnson-Lindenstrauss transform).
- */
+/* Random rotations of any dimension in O(dim log dim): signs, then a Hadamard transform of as many leading coordinates
+ * as are a power of two, then the same for the trailing ones, some rounds of it. No padding: a rotated row has as many
+ * coordinates. After: Ailon and Chazelle 2009 (the fast Johnson-Lindenstrauss transform). */
 #ifndef DCI_SKETCH_ROTATE_H
 #define DCI_SKETCH_ROTATE_H
 

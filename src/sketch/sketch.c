@@ -244,15 +244,13 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
 {
         if (sketch == NULL)
                 return dci_fail(DCI_ERR_INVALID, "sketch is NULL");
-        dci_status status = dci_sketch_check_rows(sketch, sketch->dtype, rows, n, ld, "row");
-        if (status != DCI_OK || n == 0)
-                return status;
+        DCI_TRY(dci_sketch_check_rows(sketch, sketch->dtype, rows, n, ld, "row"));
+        if (n == 0)
+                return DCI_OK;
         const size_t total = sketch->n + n; /* both at most 2^31 */
         const size_t doubled = sketch->capacity < MAX_ROWS / 2 ? 2 * sketch->capacity : MAX_ROWS;
         if (total > sketch->capacity)
-                status = grow(sketch, total > doubled ? total : doubled);
-        if (status != DCI_OK)
-                return status;
+                DCI_TRY(grow(sketch, total > doubled ? total : doubled));
         appending a = {.sketch = sketch, .rows = rows, .ld = ld, .first = sketch->n, .n = n};
         a.begin = a.first / DCI_CODE_ROWS * DCI_CODE_ROWS;
         const size_t n_wide = sketch->dtype == DCI_F32 ? 0 : DCI_CODE_ROWS;
@@ -266,7 +264,7 @@ dci_status dci_sketch_append(dci_sketch *sketch, size_t n, const void *rows, siz
                 return DCI_ERR_MEMORY;
         dci_frames_mark mark;
         dci_frames_remember(&sketch->frames, (double *)(void *)(a.scratch + coding_bytes), &mark);
-        status = select_frames(&a);
+        dci_status status = select_frames(&a);
         if (status == DCI_OK)
                 status = dci_parallel(&(dci_region){.context = sketch->context,
                                                     .n_tasks = n_tasks,

@@ -79,8 +79,7 @@ double dci_transform_norm2(const transform_rows *rows, size_t row)
         return sum[0];
 }
 
-/* The margin is twice the error of
- * the scalar kernel, (dim / 8 + 6) 2^-24; all that underflows is below 2^-130. */
+/* The margin is twice the error of the scalar kernel, (dim / 8 + 6) 2^-24; all that underflows is below 2^-130. */
 bool dci_transform_surely_within(const transform_rows *rows, size_t row, double limit)
 {
         float norm2 = rows->kernels->norm2[rows->dtype - 1](transform_row(rows, row), rows->dim);

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the transforms share: checks, squared norms, scaling, one parallel region.
+/* What the transforms share: checks, squared norms, scaling, one parallel region.
  *
  * Squared norms that decide or are written are sums in double. Squares of f32 are exact there and neither overflow nor
  * underflow, so the sum is 0 exactly for a zero row and not finite exactly for NaN or infinity. The order is fixed, so
- * the sum is the same on every instruction set.
- */
+ * the sum is the same on every instruction set. */
 #ifndef DCI_TRANSFORM_INTERNAL_H
 #define DCI_TRANSFORM_INTERNAL_H
 
@@ -64,8 +62,8 @@ dci_status dci_transform_check_job(const transform_job *job);
 
 /* Squared norm of a row: a double sum in a fixed order, the same at every level. */
 double dci_transform_norm2(const transform_rows *rows, size_t row);
-/* Whether the float kernel, several times faster, already proves that the row is finite, not zero, and its squared norm at
- * most `limit` and the library's own. False means that dci_transform_norm2 must decide. */
+/* Whether the float kernel, several times faster, already proves that the row is finite, not zero, and its squared norm
+ * at most `limit` and the library's own. False means that dci_transform_norm2 must decide. */
 bool dci_transform_surely_within(const transform_rows *rows, size_t row, double limit);
 /* The squared norm of a row, or a refusal that names it. */
 dci_status dci_transform_check_row(const transform_rows *rows, size_t row, double *out_norm2);
@@ -74,8 +72,8 @@ dci_status dci_transform_check_row(const transform_rows *rows, size_t row, doubl
 void dci_transform_scale(const transform_rows *rows, size_t row, double factor, void *out);
 
 /* Writes all rows, which must be checked: the check is a pass of its own, so that a refusal leaves the output alone. It
- * runs on the calling thread, because with the float kernel it takes a fraction of the time of the writes, and a call
- * opens one region at most. */
+ * runs on the calling thread, as the float kernel takes a fraction of the writes' time, and a call opens one region at
+ * most. */
 dci_status dci_transform_write(dci_context *context, transform_job *job);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernel that clusters a prompt's keys: k-means by cosine to the mean of the keys as they are
+/* Arguments of the kernel that clusters a prompt's keys: k-means by cosine to the mean of the keys as they are
  * (ClusterKV), of all heads of a layer at once. The result has the bits that src/cluster gives for the same rows and
  * first centres: rounds, repair of empty clusters and the last assignment are those of kmeans_run.c.
  *
@@ -11,17 +10,12 @@
  *
  * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the two
  * centres that may be the best, or that there are more, and their error's bound decides whether canonical sums are
- * needed. Members of a cluster are added up in ascending order; counters are integers.
- */
+ * needed. Members of a cluster are added up in ascending order; counters are integers. */
 #ifndef DCI_GPU_ARGS_KMEANS_H
 #define DCI_GPU_ARGS_KMEANS_H
 
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define DCI_GPU_KMEANS_MOST 4096 /* clusters */
 #define DCI_GPU_KMEANS_MAX_ROUNDS 64
@@ -46,10 +40,8 @@ enum {
         DCI_GPU_KMEANS_STATES
 };
 
-/*
- * Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <=
- * _MOST_ROUNDS. All heads of one layer in one call.
- */
+/* Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <=
+ * _MOST_ROUNDS. All heads of one layer in one call. */
 typedef struct dci_gpu_kmeans_args {
         int32_t n_heads, dim, dtype, n_rows, n_clusters, n_rounds;
         int32_t isa; /* whose bits: DCI_ISA_SCALAR rounds products before they are added, all others do not */
@@ -58,20 +50,17 @@ typedef struct dci_gpu_kmeans_args {
         uint64_t row_step, head_step; /* bytes, multiples of 16 */
         const int32_t *first;         /* [head][n_clusters]: rows that centres begin at (dci_km_draw) */
         /* Out. */
-        int32_t *order;  /* [head][n_rows]: rows by label, ascending within one */
-        int32_t *starts; /* [head][n_clusters + 1]: where those of each begin */
-        unsigned char *
-                means; /* [head][n_clusters][dim] of dtype: as dci_kv_mean_of_members; not written for empty clusters */
-        int32_t *states;     /* [head][DCI_GPU_KMEANS_STATES] */
-        unsigned char *work; /* dci_gpu_kmeans_work of scratch, aligned to 256 bytes */
+        int32_t *order;       /* [head][n_rows]: rows by label, ascending within one */
+        int32_t *starts;      /* [head][n_clusters + 1]: where those of each begin */
+        unsigned char *means; /* [head][n_clusters][dim], as dci_kv_mean_of_members; not written for empty clusters */
+        int32_t *states;      /* [head][DCI_GPU_KMEANS_STATES] */
+        unsigned char *work;  /* dci_gpu_kmeans_work of scratch, aligned to 256 bytes */
 } dci_gpu_kmeans_args;
 
-/*
- * Offsets of the parts of the scratch in bytes, all heads of a part together. [head][n_rows]: scales, 1 / |row|;
+/* Offsets of the parts of the scratch in bytes, all heads of a part together. [head][n_rows]: scales, 1 / |row|;
  * labels; fits, squared distances to the own centre, where clusters are empty. [head][tile][padded]: counts, members,
  * then where they go. [head][padded]: sizes, the sums of those; [dim] centres; packed, the same as f16 for matrix
- * units; offsets, |centre|^2 / 2, huge where there is no centre. [head][dim]: middles.
- */
+ * units; offsets, |centre|^2 / 2, huge where there is no centre. [head][dim]: middles. */
 typedef struct dci_gpu_kmeans_parts {
         uint64_t scales, labels, fits, counts, sizes, centres, packed, offsets, middles, n_bytes;
 } dci_gpu_kmeans_parts;
@@ -110,9 +99,4 @@ static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(int32_t n_heads, int32_t 
         return out;
 }
 
-void dci_gpu_ref_kmeans(const dci_gpu_kmeans_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernel that encodes a prompt's keys with learned codes. The host has fitted each head's transform;
+/* Arguments of the kernel that encodes a prompt's keys with learned codes. The host has fitted each head's transform;
  * the device makes the codes, to the bit as dci_coder_encode and src/kv/stages/summary_codes.c do. It needs one record
  * for each head besides the one that scores need (args/transforms.h): a dci_gpu_writer, then floats:
  *
@@ -10,9 +9,8 @@
  * `to` is the transform for rows, transposed: coordinate j of a row x is the sum over i, in ascending order, of
  * to[i][j] (x - centre)[i]. Coordinates from n_coded on have no codes; they belong to a row's residual.
  *
- * The host measures the drift of a transform by residuals: of some blocks of 32 candidates only, since residuals take
- * longer than codes.
- */
+ * The host measures the drift of a transform by residuals: of some blocks of 32 candidates, as they cost more than
+ * codes. */
 #ifndef DCI_GPU_ARGS_LEARNED_H
 #define DCI_GPU_ARGS_LEARNED_H
 
@@ -21,10 +19,6 @@
 #include "gpu/args/select.h"
 #include "gpu/args/transforms.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define DCI_GPU_LEARNED_WIDTHS 9 /* widths that tables have places for: 0 to 8 bits */
 
 typedef struct dci_gpu_writer {
@@ -32,10 +26,8 @@ typedef struct dci_gpu_writer {
         int32_t n_coded, n_groups;
         int32_t nearest; /* a row's scale brings levels nearest to it; 0: it is the row's unit */
         float share;     /* of the sum of squares, in the square of a row's unit */
-        /*
-         * As dci_code_levels: a deviation in units of codes, and of levels (the latter times a coordinate's worth);
-         * levels to 4 bits.
-         */
+        /* As dci_code_levels: a deviation in units of codes, and of levels (times a coordinate's worth); levels to 4
+         * bits. */
         float to_codes[DCI_GPU_LEARNED_WIDTHS], to_levels[DCI_GPU_LEARNED_WIDTHS];
         float least[5], limits[5][8], more[5][8];
         int32_t reserved[20];
@@ -44,10 +36,7 @@ typedef struct dci_gpu_writer {
 
 #define DCI_GPU_WRITER_BYTES(dim) (sizeof(dci_gpu_writer) + ((size_t)(dim) + 2) * (size_t)(dim) * sizeof(float))
 
-/*
- * Blocks of 32 candidates whose residuals are kept: the first ones, then one of so many. A kept one's number among
- * them.
- */
+/* Blocks of 32 candidates whose residuals are kept: the first ones, then one of so many; the number of a kept one. */
 #define DCI_GPU_WATCHED_FIRST 32
 #define DCI_GPU_WATCHED_EVERY 8
 #define DCI_GPU_IS_WATCHED(block) ((block) < DCI_GPU_WATCHED_FIRST || (block) % DCI_GPU_WATCHED_EVERY == 0)
@@ -58,14 +47,11 @@ typedef struct dci_gpu_writer {
 /* Residuals of a head, of n candidates. */
 #define DCI_GPU_N_WATCHED(n) ((n) > 0 ? 32 * (DCI_GPU_WATCHED(((n)-1) / 32) + 1) : 0)
 
-/**
- * Writes learned codes and scales of a prompt's candidates [0, n_candidates), n_candidates > 0, of one layer and row,
+/** Writes learned codes and scales of a prompt's candidates [0, n_candidates), n_candidates > 0, of one layer and row,
  * whose keys are in the pool, at positions from `sink` on. The rest of the last chunk becomes zeros. Heads without a
  * learned transform are not written. residuals: NULL, or [head][DCI_GPU_N_WATCHED(n_candidates)], in the order of
  * candidates; other elements are not written. fused: products are added with one rounding, as the CPU's kernels do at
- * every instruction set but plain C. n_blocks: most thread blocks, for callers that share the device with a model; 0:
- * as many as fit.
- */
+ * every instruction set but plain C. n_blocks: most thread blocks, for callers that share it; 0: as many as fit. */
 typedef struct dci_gpu_encode_learned_args {
         int32_t n_heads, dim, bits, dtype;
         int32_t n_candidates, row, sink, fused;
@@ -77,9 +63,4 @@ typedef struct dci_gpu_encode_learned_args {
         float *residuals;
 } dci_gpu_encode_learned_args;
 
-void dci_gpu_ref_encode_learned(const dci_gpu_encode_learned_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

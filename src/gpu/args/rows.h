@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of kernels. Each kernel has a reference on the CPU (host/) and a CUDA kernel (cuda/), which take the same
+/* Arguments of kernels. Each kernel has a reference on the CPU (host/) and a CUDA kernel (cuda/), which take the same
  * struct: the tests compare the two, and the host device (host/device.c) runs the references.
  *
  * All pointers are addresses that the device can use: its own memory, or host memory that is locked and mapped. C and
@@ -11,17 +10,11 @@
  *  - row (of a sequence): the number that a sequence has on the device, 0 to max_sequences - 1.
  *  - lane: the rows of one layer, device row and kv head in device memory: [sink][ring][hot] slots. sink has the first
  *    `sink` positions; slot sink + p % ring has position p >= n - ring; hot has fetched positions.
- *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: the place of a unit in
- *    hot.
- */
+ *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: a unit's place in hot. */
 #ifndef DCI_GPU_ARGS_ROWS_H
 #define DCI_GPU_ARGS_ROWS_H
 
 #include <stdint.h>
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Shapes that kernels are built for. */
 #define DCI_GPU_MAX_GROUP 16
@@ -31,10 +24,8 @@ extern "C" {
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
 #define DCI_GPU_MAX_LISTS 65535 /* of one launch of gather or select on a GPU */
 
-/*
- * The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
- * args/schedule.h, args/tail.h), and clusters (args/kmeans.h).
- */
+/* The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
+ * args/schedule.h, args/tail.h), and clusters (args/kmeans.h). */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
         DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(reuse)   \
@@ -53,10 +44,8 @@ typedef struct dci_gpu_pool {
         int32_t block_shift, page_shift; /* 2^page_shift tokens in a block */
 } dci_gpu_pool;
 
-/*
- * Copies in device memory of pages of one layer. The rows of block b are at pages + places[b] * block_bytes, laid out
- * as in its pool; places[b] is -1 where there is no copy.
- */
+/* Copies in device memory of pages of one layer. The rows of block b are at pages + places[b] * block_bytes, laid out
+ * as in its pool; places[b] is -1 where there is no copy. */
 typedef struct dci_gpu_resident {
         unsigned char *pages; /* NULL: the layer has no copies */
         const int32_t *places;
@@ -88,12 +77,10 @@ typedef struct dci_gpu_tables {
         uint64_t stride;
 } dci_gpu_tables;
 
-/**
- * Stores the caller's rows of new tokens in the lanes (sink and ring), in the pool on the device, in resident pages
+/** Stores the caller's rows of new tokens in the lanes (sink and ring), in the pool on the device, in resident pages
  * (where there is no pool on the device, but one in host memory, whose layout they have) and in the pool in host
- * memory, as far as there are any. Token t of the call and head h: keys + t * key_token + h * key_head, in bytes.
- * A row with NaN or infinity sets bad[row] to 1 and is stored all the same.
- */
+ * memory, as far as there are any. Token t of the call and head h: keys + t * key_token + h * key_head, in bytes. A row
+ * with NaN or infinity sets bad[row] to 1 and is stored all the same. */
 typedef struct dci_gpu_append_args {
         dci_gpu_batch batch;
         const unsigned char *keys, *values;
@@ -102,19 +89,15 @@ typedef struct dci_gpu_append_args {
         dci_gpu_lanes lanes;
         dci_gpu_pool device, host;
         dci_gpu_resident resident;
-        /*
-         * Blocks of sequence i that `pack` copies to the host and this kernel skips there: numbers host_skip[2 i] to
-         * host_skip[2 i + 1] - 1. NULL: none.
-         */
+        /* Blocks of sequence i that `pack` copies to the host and this kernel skips there: numbers host_skip[2 i] to
+         * host_skip[2 i + 1] - 1. NULL: none. */
         const int32_t *host_skip;
         dci_gpu_tables tables;
         int32_t *bad; /* by row */
 } dci_gpu_append_args;
 
-/**
- * Lays out whole blocks of one sequence's new tokens as the pool does, [block][head][K: slot][V: slot], so that few
- * copies take them to the host. Block i holds tokens token + i * 2^page_shift .. of the call.
- */
+/** Lays out whole blocks of one sequence's new tokens as the pool does, [block][head][K: slot][V: slot], so that few
+ * copies take them to the host. Block i holds tokens token + i * 2^page_shift .. of the call. */
 typedef struct dci_gpu_pack_args {
         const unsigned char *keys, *values;
         uint64_t key_token, key_head, value_token, value_head;
@@ -124,10 +107,7 @@ typedef struct dci_gpu_pack_args {
         unsigned char *out;
 } dci_gpu_pack_args;
 
-/*
- * Updates the table of resident pages: for each of n pairs of a block and its place (-1: none), places[block] = place.
- * No block twice.
- */
+/* Updates the table of resident pages: places[block] = place for n pairs (place -1: none), no block twice. */
 typedef struct dci_gpu_reside_args {
         const int32_t *changes;
         int32_t *places;
@@ -139,21 +119,18 @@ typedef struct dci_gpu_item {
         int32_t position, slot;
 } dci_gpu_item;
 
-/**
- * Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of the
- * call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
+/** Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of
+ * the call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
  *
  * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this
  * order:
- *   1. A unit of the list that a frame holds is a hit: its stamp becomes *now.
- *   2. The misses, ascending, take frames that had no hit, those longest unused first: by age = min(*now - stamp,
+ *   1. A unit of the list that a frame holds is a hit: its stamp becomes *now. 2. The misses, ascending, take frames
+ *   that had no hit, those longest unused first: by age = min(*now - stamp,
  *      DCI_GPU_AGES - 1), empty frames have the greatest age DCI_GPU_AGES, equal ones by number. tag and stamp are set,
  *      and an item is written.
  *   3. Without a free frame, attention reads the token in the pool.
- * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic.
- * out_header: sink_end, recent_begin and n_tokens are copied there (3 x n_sequences), so that later kernels find them
- * on the device.
- */
+ * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic. out_header: sink_end,
+ * recent_begin and n_tokens are copied there (3 x n_sequences), on the device for later kernels. */
 typedef struct dci_gpu_resolve_args {
         int32_t n_sequences, n_heads, stride, unit_shift;
         const int32_t *rows;
@@ -169,15 +146,11 @@ typedef struct dci_gpu_resolve_args {
         int32_t *out_header;
         dci_gpu_item *items; /* [n_sequences][n_heads][stride] */
         int32_t *n_items;    /* [n_sequences][n_heads] */
-        uint64_t *
-                counters; /* [row][head][3] of the layer, added to: units wanted, units missed, tokens read in the pool */
+        uint64_t *counters;  /* [row][head][3], added to: units wanted, units missed, tokens read in the pool */
 } dci_gpu_resolve_args;
 
-/**
- * Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
- * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: all lists have the
- * same).
- */
+/** Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
+ * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: the same for all). */
 typedef struct dci_gpu_gather_args {
         int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a list, as the host knows it */
         const int32_t *rows;
@@ -191,8 +164,7 @@ typedef struct dci_gpu_gather_args {
         dci_gpu_resident resident;
 } dci_gpu_gather_args;
 
-/**
- * Computes attention of one query position per sequence: softmax(scale q . K) V over
+/** Computes attention of one query position per sequence: softmax(scale q . K) V over
  *   sparse (slots given): positions [0, sink_end), the list, and [recent_begin, n_tokens);
  *   dense (slots NULL):   positions [0, n_tokens) of the pool,
  * merged with a tail. The rows of a position: of the list, the lane's slot, or ~position: the pool; below lanes.sink
@@ -208,8 +180,7 @@ typedef struct dci_gpu_gather_args {
  * matters; with more they are rounded to the rows' type.
  * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences *
  *           n_heads][n_splits][16] [dim + 2] floats, and `arrived` [n_sequences * n_heads], zeros before and after.
- *           n_splits 1 needs neither.
- */
+ *           n_splits 1 needs neither. */
 typedef struct dci_gpu_attend_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, out_dtype, n_splits;
@@ -232,15 +203,4 @@ typedef struct dci_gpu_attend_args {
         int32_t *arrived;
 } dci_gpu_attend_args;
 
-/* References: what the kernels must do, row by row. dci_gpu_ref_attend sums in double. */
-void dci_gpu_ref_append(const dci_gpu_append_args *args);
-void dci_gpu_ref_pack(const dci_gpu_pack_args *args);
-void dci_gpu_ref_reside(const dci_gpu_reside_args *args);
-void dci_gpu_ref_resolve(const dci_gpu_resolve_args *args);
-void dci_gpu_ref_gather(const dci_gpu_gather_args *args);
-void dci_gpu_ref_attend(const dci_gpu_attend_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

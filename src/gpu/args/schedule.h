@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernels that decide when a layer selects again: src/kv/stages/schedule.c on a device. The host never
+/* Arguments of the kernels that decide when a layer selects again: src/kv/stages/schedule.c on a device. The host never
  * learns whether a plan selects, so the same kernels are launched for every plan, and those that select (args/select.h)
  * skip the lists that are not due:
  *
  *      gate                            marks the lists that are due, by queries or by the number of plans
  *      score, select (due: NOW)        writes the layer's selection cache
  *      reuse                           writes the plan's lists from the selection cache
- *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it
- */
+ *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it */
 #ifndef DCI_GPU_ARGS_SCHEDULE_H
 #define DCI_GPU_ARGS_SCHEDULE_H
 
 #include "gpu/args/select.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Of a row's dci_gpu_selection_cache.state. */
 enum {
@@ -39,15 +33,13 @@ enum {
         DCI_GPU_GATE_HEAD        /* each head: where its mean cosine is less than tau NOW, else LATER */
 };
 
-/**
- * Marks which lists of a layer are due, and writes the state after the plan. Lists of sequences that are not sparse are
- * not due, and nothing else is written for them. All lists are due NOW where the cache has none. Cosines compare this
- * plan's queries with those in the cache, which this plan's replace (not with PERIOD): products are summed in binary64
- * and rounded to binary32; the rest is as in src/kv/stages/schedule.c.
+/** Marks which lists of a layer are due, and writes the state after the plan. Lists of sequences that are not sparse
+ * are not due, and nothing else is written for them. All lists are due NOW where the cache has none. Cosines compare
+ * this plan's queries with those in the cache, which this plan's replace (not with PERIOD): products are summed in
+ * binary64 and rounded to binary32; the rest is as in src/kv/stages/schedule.c.
  *
  * boundaries: at a boundary of a row that had lists, the byte of the row's last token becomes 1. No other byte is
- * written, and none is read. The array may be locked memory of the host.
- */
+ * written, and none is read. The array may be locked memory of the host. */
 typedef struct dci_gpu_gate_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t how, period, query_dtype;
@@ -59,22 +51,18 @@ typedef struct dci_gpu_gate_args {
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         dci_gpu_selection_cache selection;
         int32_t *due; /* by list of the call: 0 or DCI_GPU_DUE_* */
-        /*
-         * BOUNDARY: NULL, or [row], boundary_step bytes apart, one byte for each token modulo boundary_mask + 1, a
-         * power of two
-         */
+        /* BOUNDARY: NULL, or [row], boundary_step bytes apart: a byte per token modulo boundary_mask + 1, a power of
+         * 2 */
         unsigned char *boundaries;
         uint64_t boundary_step;
         int32_t boundary_mask, reserved;
 } dci_gpu_gate_args;
 
-/**
- * Writes the plan's lists from the selection cache, as take_list of src/kv/stages/schedule.c: the first candidates
+/** Writes the plan's lists from the selection cache, as take_list of src/kv/stages/schedule.c: the first candidates
  * below n_candidates that there is room for. Out, as `select` writes it: positions ascending and each once, counts,
  * sink_end, recent_begin, after. scores, if given: [list][max_groups][group]; the scores of the list's candidates
  * (groups of one) become -FLT_MAX, for a tail that reads them. Without selection.lists no list is written, and scores
- * are those of the candidates in positions.
- */
+ * are those of the candidates in positions. */
 typedef struct dci_gpu_reuse_args {
         int32_t n_sequences, n_heads, group, stride;
         int32_t max_groups, reserved;
@@ -86,10 +74,4 @@ typedef struct dci_gpu_reuse_args {
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
 } dci_gpu_reuse_args;
 
-void dci_gpu_ref_gate(const dci_gpu_gate_args *args);
-void dci_gpu_ref_reuse(const dci_gpu_reuse_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

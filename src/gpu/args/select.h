@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernels that make plans on a device: scores of groups (score), selection (select), and the summaries
+/* Arguments of the kernels that make plans on a device: scores of groups (score), selection (select), and the summaries
  * that scores are made from (encode). Conventions are those of args/rows.h: each kernel has a reference on the CPU, and
  * all pointers are the device's.
  *
@@ -11,9 +10,7 @@
  *    listed.
  *  - list: what one sequence and kv head selects; number sequence of the call * n_heads + head.
  *
- * Determinism: results do not depend on how a kernel's work is divided, except for the last bits of sums of
- * exponentials (`parts`).
- */
+ * Determinism: results do not depend on how work is divided, but for the last bits of `parts`. */
 #ifndef DCI_GPU_ARGS_SELECT_H
 #define DCI_GPU_ARGS_SELECT_H
 
@@ -21,20 +18,16 @@
 
 #include "gpu/args/rows.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define DCI_GPU_CHUNK 512    /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
 #define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 
-/*
- * Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
- * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, and
- * is at * pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes * aligned to 128 bytes, as is
- * head_bytes.
- */
+/* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
+ * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * which is aligned to 128 bytes, as is head_bytes. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
@@ -84,8 +77,7 @@ enum {
         DCI_GPU_LEARNED /* codes of any width, by a transform of each head (args/transforms.h, args/learned.h) */
 };
 
-/**
- * Computes scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by
+/** Computes scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by
  * position) is row g of the chunks. Nothing is written for lists of sequences that are not sparse, or that are not due.
  *
  * The kernel reads chunks, tables, centres and transforms while the kernel queued just before it may still run: that
@@ -96,17 +88,15 @@ enum {
  * CODES: as src/kv/stages/summary_codes.c: q is widened to floats and times `scale`, rotated by `signs`
  * (sketch/rotate.h: 6 x part, part the largest power of two that is not above dim), and rounded to bytes; score =
  * (scales[i] * (half_step * (float)(2 sum - twice_bias))) + fixed with no fused multiply-add, fixed = q . centre. But
- * for `fixed`, whose order of summation is free, the CPU's numbers to the bit.
- * LEARNED: blocks of 4 dim bits bytes; the query is transformed by its head's record. Coordinates are sums in binary32
- * in any order, so that a byte next to a rounding boundary may be one more or less than the CPU's.
- * Others: sums of products in binary32 of rows and (in two parts, if need be) queries: no worse than the rows' rounding
- * times 2^-8.
+ * for `fixed`, whose order of summation is free, the CPU's numbers to the bit. LEARNED: blocks of 4 dim bits bytes; the
+ * query is transformed by its head's record. Coordinates are sums in binary32 in any order, so that a byte next to a
+ * rounding boundary may be one more or less than the CPU's. Others: sums of products in binary32 of rows and (in two
+ * parts, if need be) queries: no worse than the rows' rounding times 2^-8.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
- * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, from the pool; only if lanes.keys is
- * given, else -FLT_MAX and 0.
- */
+ * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, the pool; -FLT_MAX and 0 without
+ * lanes.keys. */
 typedef struct dci_gpu_score_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t kind, bits; /* bits: 4, 2 or 1; LEARNED: also 3, and 8 */
@@ -140,8 +130,7 @@ enum {
         DCI_GPU_WEIGH_EVEN      /* the mean of scores */
 };
 
-/**
- * Selects groups. The relevance of a group is the sum over the query heads of exp(score - lse of the head), lse over
+/** Selects groups. The relevance of a group is the sum over the query heads of exp(score - lse of the head), lse over
  * groups and the tokens that every plan attends to, or over groups alone; or the mean of scores. Takes the groups of
  * greatest relevance (equal ones by number) until the room is full, the last one cut to its first members; as
  * select_scan of src/kv/stages/select.c. Clusters without a candidate (ids ascend within a cluster, and may be beyond
@@ -153,9 +142,9 @@ enum {
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * selection, if it has lists: receives the selected candidates, best first, members of a group together, up to its own
  * room, whatever the plan's is. Only ranked, n_ranked and lasts are written as well then. Nothing is written for lists
- * that are not due (see the scores). none: selects nothing, whatever the room, and does not read scores.
- * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
- */
+ * that are not due (see the scores).
+ * none: selects nothing, whatever the room, and does not read scores.
+ * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards. */
 typedef struct dci_gpu_select_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, max_groups, stride;
@@ -176,8 +165,7 @@ typedef struct dci_gpu_select_args {
         dci_gpu_selection_cache selection;
 } dci_gpu_select_args;
 
-/**
- * Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most
+/** Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most
  * 2 DCI_GPU_CHUNK of them, usually none; `from` is a multiple of a page and of 16. Their keys are in the ring. One call
  * covers all layers: the data of layer l begin l times their step further. CODES: codes and scales; others: rows. To
  * the bit as dci_coder_encode (4, 2 and 1 bits, rotated) and src/kv/stages/summary_pages.c. The first candidate of a
@@ -185,8 +173,7 @@ typedef struct dci_gpu_select_args {
  *
  * value_bits, if not 0: of the same candidates also the values of a low-bit tail (args/tail.h), from lanes.values, 4, 2
  * or 1 bits, tail_at bytes into each head's part, as src/kv/stages/tail_lowbit.c: 4 times [128 tokens][32 coordinates]
- * codes across, then 512 scales as bf16.
- */
+ * codes across, then 512 scales as bf16. */
 typedef struct dci_gpu_encode_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
@@ -202,14 +189,12 @@ typedef struct dci_gpu_encode_args {
         const float *value_signs, *value_centres; /* as those of the keys */
 } dci_gpu_encode_args;
 
-/**
- * The same at a prompt's end, for one layer and row, from the caller's rows: first the centre (the mean of the
+/** The same at a prompt's end, for one layer and row, from the caller's rows: first the centre (the mean of the
  * candidates' keys: binary32 sums of 64 rows each, in order, then binary64 sums of those, as mean_of in
  * src/kv/summaries.c), then all candidates. keys: of token `sink`, key_token bytes from one to the next, key_head
  * between heads, addresses that are multiples of 16. sums: [head][ceil(n / 64)][dim] floats of scratch, twice that with
  * values; only CODES need it, and have a centre. The rest of the last chunk becomes zeros. value_bits, if not 0: values
- * likewise, with a centre and signs of their own; see dci_gpu_encode_args.
- */
+ * likewise, with a centre and signs of their own; see dci_gpu_encode_args. */
 typedef struct dci_gpu_encode_prompt_args {
         int32_t n_heads, dim, kind, bits;
         int32_t dtype, group_shift, n_candidates, row;
@@ -222,12 +207,4 @@ typedef struct dci_gpu_encode_prompt_args {
         float *sums;
 } dci_gpu_encode_prompt_args;
 
-void dci_gpu_ref_score(const dci_gpu_score_args *args);
-void dci_gpu_ref_select(const dci_gpu_select_args *args);
-void dci_gpu_ref_encode(const dci_gpu_encode_args *args);
-void dci_gpu_ref_encode_prompt(const dci_gpu_encode_prompt_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,24 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Arguments of the kernels that attend to tokens that were not selected (dci/kv.h: tails). Conventions are those of
- * args/select.h.
- */
+/* Arguments of the kernels that attend to tokens that were not selected (tails); conventions: args/select.h. */
 #ifndef DCI_GPU_ARGS_TAIL_H
 #define DCI_GPU_ARGS_TAIL_H
 
 #include "gpu/args/select.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/**
- * Attends to a list's candidates that were not selected, by low-bit values: the softmax of scores (of single
+/** Attends to a list's candidates that were not selected, by low-bit values: the softmax of scores (of single
  * candidates; selected ones have -FLT_MAX, see `drop` of select) times values as src/kv/stages/tail_lowbit.c stores
  * them, tail_at bytes into each head's part of a chunk. out, lse: of each query head as attend takes them; -infinity
- * where no candidate is left, or the sequence attends to all.
- */
+ * where no candidate is left, or the sequence attends to all. */
 typedef struct dci_gpu_tail_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t bits, n_parts, max_groups, tail_at; /* n_parts: parts of a list, with room for them in `partial` */
@@ -34,16 +25,13 @@ typedef struct dci_gpu_tail_args {
 
 #define DCI_GPU_MAX_PART_PAGES 65536 /* each part of a list has fewer */
 
-/**
- * The same by means of pages: candidate c belongs to page c >> page_shift, whose mean key and mean value are keys_at
+/** The same by means of pages: candidate c belongs to page c >> page_shift, whose mean key and mean value are keys_at
  * and values_at bytes into each head's part of a chunk, in the type of the rows (src/kv/stages/tail_sums.c). With s
  * tokens in a page, r of them selected, each of the others has the score scale * (s q . mean - sum of selected q . k) /
  * (s - r), and their values add up to s mean - sum of selected values; with `whole`, scale * q . mean and (s - r) mean,
  * and no row is read. Pages that were selected whole have no part in it.
  *
- * positions, counts: selected tokens, ascending, as select writes them, [list][stride]; slots: their rows, as attend
- * takes them.
- */
+ * positions, counts: selected tokens, ascending, as from select, [list][stride]; slots: their rows, as in attend. */
 typedef struct dci_gpu_tail_sums_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, page_shift, whole;
@@ -64,10 +52,4 @@ typedef struct dci_gpu_tail_sums_args {
         float *out, *lse;
 } dci_gpu_tail_sums_args;
 
-void dci_gpu_ref_tail(const dci_gpu_tail_args *args);
-void dci_gpu_ref_tail_sums(const dci_gpu_tail_sums_args *args);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

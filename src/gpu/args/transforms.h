@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Transforms of learned codes on a device: one record for each row and head. A record is a dci_gpu_transform, then
+/* Transforms of learned codes on a device: one record for each row and head. A record is a dci_gpu_transform, then
  * floats:
  *
  *      centre [dim], matrix [dim][dim]
@@ -11,18 +10,13 @@
  *
  * A group is four coordinates, numbers 4g to 4g + 3 for group g. Its codes are in the bytes of one word: `bits` bits
  * from `shift` on of each byte of line pair `line`; three bits may be split, the highest one `high_shift` up in line
- * pair `high_line`. They stand for levels of a table, or for themselves, times 2^(7 - bits) at 5 and 6 bits.
- */
+ * pair `high_line`. They stand for levels of a table, or for themselves, times 2^(7 - bits) at 5 and 6 bits. */
 #ifndef DCI_GPU_ARGS_TRANSFORMS_H
 #define DCI_GPU_ARGS_TRANSFORMS_H
 
 #include <stdint.h>
 
 #include "gpu/args/rows.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 #define DCI_GPU_TRANSFORM_GROUPS (DCI_GPU_MAX_DIM / 4)
 #define DCI_GPU_TRANSFORM_TABLE 4 /* bits at most of codes that stand for levels of a table */
@@ -45,7 +39,4 @@ typedef struct dci_gpu_transform {
 
 #define DCI_GPU_TRANSFORM_BYTES(dim) (sizeof(dci_gpu_transform) + ((size_t)(dim) + 1) * (size_t)(dim) * sizeof(float))
 
-#ifdef __cplusplus
-}
-#endif
 #endif

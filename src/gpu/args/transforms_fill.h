@@ -10,10 +10,8 @@
 #include "gpu/args/transforms.h"
 #include "sketch/coder.h"
 
-/*
- * For scores. record: DCI_GPU_TRANSFORM_BYTES(coder->dim), aligned to 4 bytes; dim is a multiple of 32, DCI_GPU_MAX_DIM
- * at most.
- */
+/* For scores. record: DCI_GPU_TRANSFORM_BYTES(coder->dim), aligned to 4 bytes; dim % 32 == 0, at most
+ * DCI_GPU_MAX_DIM. */
 void dci_gpu_transform_fill(const dci_coder *coder, void *record);
 /* For encoding rows. record: DCI_GPU_WRITER_BYTES(coder->dim), aligned likewise. */
 void dci_gpu_writer_fill(const dci_coder *coder, void *record);

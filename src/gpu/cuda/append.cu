@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * New tokens: to the lanes, the pool on the device, resident pages and the pool in host memory (append), or in whole
- * blocks for a copy (pack); and where pages are (reside).
- */
+/* New tokens: to the lanes, the pool on the device, resident pages and the pool in host memory (append), or in whole
+ * blocks for a copy (pack); and where pages are (reside). */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"
@@ -117,10 +115,7 @@ static __global__ void __launch_bounds__(32 * warps_per_block)
         }
 }
 
-/*
- * Threads of a block write one head's part of a page from end to end; four loads of each are under way before the first
- * store.
- */
+/* Threads of a block write one head's part of a page from end to end; each issues four loads before its first store. */
 static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant__ dci_gpu_pack_args args)
 {
         constexpr int depth = 4;
@@ -183,21 +178,16 @@ extern "C" dci_status dci_gpu_cuda_append(struct dci_gpu *gpu, void *stream, con
         const uint64_t n_pairs = (uint64_t)args->batch.n_tokens * (uint64_t)args->n_heads;
         if (n_pairs == 0 || args->batch.n == 0)
                 return DCI_OK;
-        cudaLaunchConfig_t config = {};
-        config.gridDim =
-                blocks_for((n_pairs + warps_per_block - 1) / warps_per_block, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
-        config.blockDim = 32 * warps_per_block;
-        config.dynamicSmemBytes = (size_t)args->batch.n * 16;
-        if (config.dynamicSmemBytes > 48u << 10) {
-                const cudaError_t error = cudaFuncSetAttribute(
-                        append_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)config.dynamicSmemBytes);
-                if (error != cudaSuccess)
-                        return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory",
-                                                   config.dynamicSmemBytes);
-        }
-        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, append_kernel, *args,
-                                                bytes_of(args, true), bytes_of(args, false)),
-                                   "append of %d tokens cannot be queued", args->batch.n_tokens);
+        const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
+        const dim3 grid = blocks_for((n_pairs + warps_per_block - 1) / warps_per_block, cuda->multiprocessors, 8);
+        const size_t shared = (size_t)args->batch.n * 16;
+        const GpuStream on = stream_of(cuda, stream);
+        const uint32_t key = bytes_of(args, true), value = bytes_of(args, false);
+        const cudaError_t error =
+                shared > 48u << 10
+                        ? launch_shared(on, grid, 32 * warps_per_block, shared, append_kernel, *args, key, value)
+                        : launch_kernel(on, grid, 32 * warps_per_block, shared, append_kernel, *args, key, value);
+        return dci_gpu_cuda_status(error, "append of %d tokens cannot be queued", args->batch.n_tokens);
 }
 
 extern "C" dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const dci_gpu_pack_args *args)
@@ -205,11 +195,8 @@ extern "C" dci_status dci_gpu_cuda_pack(struct dci_gpu *gpu, void *stream, const
         const uint64_t n_parts = (uint64_t)args->n_blocks * (uint64_t)args->n_heads;
         if (n_parts == 0)
                 return DCI_OK;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = blocks_for(n_parts, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
-        config.blockDim = 256;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, pack_kernel, *args),
+        const dim3 grid = blocks_for(n_parts, dci_gpu_cuda_of(gpu)->multiprocessors, 8);
+        return dci_gpu_cuda_status(launch_kernel(stream_of(nullptr, stream), grid, 256, 0, pack_kernel, *args),
                                    "packing of %d blocks cannot be queued", args->n_blocks);
 }
 
@@ -218,10 +205,7 @@ extern "C" dci_status dci_gpu_cuda_reside(struct dci_gpu *gpu, void *stream, con
         (void)gpu;
         if (args->n == 0)
                 return DCI_OK;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = (unsigned)((args->n + 255) / 256);
-        config.blockDim = 256;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return dci_gpu_cuda_status(cudaLaunchKernelEx(&config, reside_kernel, *args),
+        const dim3 grid = (unsigned)((args->n + 255) / 256);
+        return dci_gpu_cuda_status(launch_kernel(stream_of(nullptr, stream), grid, 256, 0, reside_kernel, *args),
                                    "places of %d pages cannot be queued", args->n);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The copy engine of a multiprocessor (compute capability 9.0): bytes to shared memory, and the barrier that counts
- * them. Barriers and shared memory are named by their addresses in it.
- */
+/* The copy engine of a multiprocessor (compute capability 9.0): bytes to shared memory, and the barrier that counts
+ * them. Barriers and shared memory are named by their addresses in it. */
 #ifndef DCI_GPU_CUDA_BULK_CUH
 #define DCI_GPU_CUDA_BULK_CUH
 
@@ -25,16 +23,6 @@ template <int arrivals> static __device__ __forceinline__ void bulk_begin(uint32
 static __device__ __forceinline__ void bulk_begun()
 {
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-static __device__ __forceinline__ void bulk_fence()
-{
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-static __device__ __forceinline__ void bulk_arrive(uint32_t barrier)
-{
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 static __device__ __forceinline__ void bulk_expect(uint32_t barrier, uint32_t n_bytes)
@@ -62,23 +50,6 @@ static __device__ __forceinline__ void bulk_wait(uint32_t barrier, uint32_t pari
                              : "memory");
 }
 
-/* And back to memory, as a group of this thread; waits until its groups have been read, or stored. */
-static __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t n_bytes)
-{
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(n_bytes)
-                     : "memory");
-        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-static __device__ __forceinline__ void bulk_wait_read()
-{
-        asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-static __device__ __forceinline__ void bulk_wait_stored()
-{
-        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
-}
 #endif
 
 #endif

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * CUDA devices, by the runtime's C interface. The runtime is linked statically and loads the driver when it is first
+/* CUDA devices, by the runtime's C interface. The runtime is linked statically and loads the driver when it is first
  * called: a machine without one gets a status, not a loader's error.
  *
- * The current device is the calling thread's, and the caller's: each call makes its own current and puts the old one
- * back.
- */
+ * The current device is the calling thread's, and the caller's: each call makes its own current and restores the one
+ * before. */
 #include "gpu/gpu_internal.h"
 
 #include <errno.h>
@@ -80,9 +78,7 @@ static void leave(const dci_gpu *gpu, int before)
 #define ON_DEVICE(gpu, call, ...)                                                                                      \
         do {                                                                                                           \
                 int before_;                                                                                           \
-                const dci_status entered_ = enter(gpu, &before_);                                                      \
-                if (entered_ != DCI_OK)                                                                                \
-                        return entered_;                                                                               \
+                DCI_TRY(enter(gpu, &before_));                                                                         \
                 const cudaError_t error_ = (call);                                                                     \
                 const dci_status status_ = dci_gpu_cuda_status(error_, __VA_ARGS__);                                   \
                 leave(gpu, before_);                                                                                   \
@@ -117,10 +113,9 @@ static dci_status cuda_count(int32_t *out)
                                            driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
                                            CUDART_VERSION % 1000 / 10);
         }
-        const dci_status status = dci_gpu_cuda_status(error, "the GPUs cannot be counted");
-        if (status == DCI_OK)
-                *out = n;
-        return status;
+        DCI_TRY(dci_gpu_cuda_status(error, "the GPUs cannot be counted"));
+        *out = n;
+        return DCI_OK;
 }
 
 static int attribute(enum cudaDeviceAttr which, int device)
@@ -163,10 +158,8 @@ static void fill_info(dci_gpu_info *info, int32_t device, const struct cudaDevic
 static dci_status open_current(dci_gpu *gpu, int32_t device)
 {
         struct cudaDeviceProp properties;
-        const dci_status status = dci_gpu_cuda_status(cudaGetDeviceProperties(&properties, device),
-                                                      "GPU %d does not tell what it is", device);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_cuda_status(cudaGetDeviceProperties(&properties, device), "GPU %d does not tell what it is",
+                                    device));
         if (properties.major < 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d, expected 8.0 or more",
                                 device, properties.name, properties.major, properties.minor);
@@ -190,9 +183,7 @@ static dci_status open_current(dci_gpu *gpu, int32_t device)
 static dci_status cuda_open(dci_gpu *gpu, int32_t device)
 {
         int32_t n = 0;
-        const dci_status counted = cuda_count(&n);
-        if (counted != DCI_OK)
-                return counted;
+        DCI_TRY(cuda_count(&n));
         if (device < 0 || device >= n)
                 return dci_fail(DCI_ERR_NOT_FOUND, "device is %d, expected 0 to %d: there are %d GPUs", device, n - 1,
                                 n);
@@ -258,11 +249,9 @@ static dci_status register_host(dci_gpu *gpu, void *memory, size_t n_bytes, void
 static dci_status cuda_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
 {
         int before;
-        dci_status status = enter(gpu, &before);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(enter(gpu, &before));
         dci_gpu_place(memory, n_bytes, gpu->info.numa_node);
-        status = register_host(gpu, memory, n_bytes, out_address);
+        const dci_status status = register_host(gpu, memory, n_bytes, out_address);
         leave(gpu, before);
         return status;
 }
@@ -279,10 +268,8 @@ static dci_status cuda_pointer_check(dci_gpu *gpu, const void *pointer, const ch
         memset(&found, 0, sizeof found);
         if (pointer == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", name);
-        const dci_status status = dci_gpu_cuda_status(cudaPointerGetAttributes(&found, pointer),
-                                                      "%s (%p) is not known to the GPU's runtime", name, pointer);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(dci_gpu_cuda_status(cudaPointerGetAttributes(&found, pointer),
+                                    "%s (%p) is not known to the GPU's runtime", name, pointer));
         if (found.type == cudaMemoryTypeUnregistered)
                 return dci_fail(DCI_ERR_INVALID,
                                 "%s (%p) is ordinary host memory, expected memory of GPU %d or locked memory", name,
@@ -310,25 +297,19 @@ static void cuda_stream_destroy(dci_gpu *gpu, void *stream)
                 ON_DEVICE_QUIETLY(gpu, cudaStreamDestroy((cudaStream_t)stream));
 }
 
-/*
- * Nothing here asks whether the stream's work is done: that would end a capture. An earlier kernel's error shows
- * in any call.
- */
+/* Does not query the stream's work, which would end a capture. An earlier kernel's error shows in any call. */
 static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 {
 #if CUDART_VERSION >= 12080
         int device = gpu->device;
-        const dci_status status = dci_gpu_cuda_status(cudaStreamGetDevice(stream, &device),
-                                                      "the stream %p is not usable", (void *)stream);
-        if (status == DCI_OK && device != gpu->device)
+        DCI_TRY(dci_gpu_cuda_status(cudaStreamGetDevice(stream, &device), "the stream %p is not usable",
+                                    (void *)stream));
+        if (device != gpu->device)
                 return dci_fail(DCI_ERR_INVALID, "the stream %p is of GPU %d, expected GPU %d", (void *)stream, device,
                                 gpu->device);
-        return status;
+        return DCI_OK;
 #else
-        /*
-         * Older runtimes do not report a stream's device; an event of ours cannot be recorded on a stream of another
-         * one.
-         */
+        /* Older runtimes do not report a stream's device; recording an event on another device's stream fails. */
         unsigned flags = 0;
         (void)gpu;
         return dci_gpu_cuda_status(cudaStreamGetFlags(stream, &flags), "the stream %p is not usable", (void *)stream);
@@ -338,10 +319,8 @@ static dci_status check_stream(dci_gpu *gpu, cudaStream_t stream)
 static dci_status cuda_stream_check(dci_gpu *gpu, void *stream)
 {
         int before;
-        dci_status status = enter(gpu, &before);
-        if (status != DCI_OK)
-                return status;
-        status = check_stream(gpu, (cudaStream_t)stream);
+        DCI_TRY(enter(gpu, &before));
+        const dci_status status = check_stream(gpu, (cudaStream_t)stream);
         leave(gpu, before);
         return status;
 }
@@ -361,10 +340,7 @@ static dci_status cuda_stream_runs(dci_gpu *gpu, void *stream)
 
 static dci_status cuda_stream_wait(dci_gpu *gpu, void *stream)
 {
-        /* Waiting would spoil the capture. */
-        const dci_status status = cuda_stream_runs(gpu, stream);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(cuda_stream_runs(gpu, stream)); /* waiting would spoil a capture */
         ON_DEVICE(gpu, cudaStreamSynchronize((cudaStream_t)stream), "work on GPU %d failed", gpu->device);
 }
 
@@ -478,12 +454,10 @@ static dci_status cuda_event_order(dci_gpu *gpu, void *stream, void *event)
 static dci_status cuda_event_elapsed(dci_gpu *gpu, void *from, void *to, double *out_seconds)
 {
         float milliseconds = 0;
-        const dci_status status =
-                dci_gpu_cuda_status(cudaEventElapsedTime(&milliseconds, (cudaEvent_t)from, (cudaEvent_t)to),
-                                    "the time between two events on GPU %d is not known", gpu->device);
-        if (status == DCI_OK)
-                *out_seconds = milliseconds * 1e-3;
-        return status;
+        DCI_TRY(dci_gpu_cuda_status(cudaEventElapsedTime(&milliseconds, (cudaEvent_t)from, (cudaEvent_t)to),
+                                    "the time between two events on GPU %d is not known", gpu->device));
+        *out_seconds = milliseconds * 1e-3;
+        return DCI_OK;
 }
 
 static dci_status cuda_capture_begin(dci_gpu *gpu, void *stream)
@@ -532,10 +506,8 @@ static dci_status cuda_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
         static dci_status cuda_##name(dci_gpu *gpu, void *stream, const dci_gpu_##name##_args *args)                   \
         {                                                                                                              \
                 int before;                                                                                            \
-                dci_status status = enter(gpu, &before);                                                               \
-                if (status != DCI_OK)                                                                                  \
-                        return status;                                                                                 \
-                status = dci_gpu_cuda_##name(gpu, stream, args);                                                       \
+                DCI_TRY(enter(gpu, &before));                                                                          \
+                const dci_status status = dci_gpu_cuda_##name(gpu, stream, args);                                      \
                 leave(gpu, before);                                                                                    \
                 return status;                                                                                         \
         }
@@ -544,38 +516,7 @@ DCI_GPU_EACH_KERNEL(KERNEL)
 #define ENTRY(name) .name = cuda_##name,
 
 static const dci_gpu_ops ops = {
-        .name = "cuda",
-        .count = cuda_count,
-        .open = cuda_open,
-        .close = cuda_close,
-        .free_bytes = cuda_free_bytes,
-        .alloc = cuda_alloc,
-        .free = cuda_free,
-        .pin = cuda_pin,
-        .unpin = cuda_unpin,
-        .stream_create = cuda_stream_create,
-        .stream_destroy = cuda_stream_destroy,
-        .stream_check = cuda_stream_check,
-        .stream_runs = cuda_stream_runs,
-        .stream_wait = cuda_stream_wait,
-        .copy = cuda_copy,
-        .copy_rows = cuda_copy_rows,
-        .copy_batch = cuda_copy_batch,
-        .fill = cuda_fill,
-        .pointer_check = cuda_pointer_check,
-        .event_create = cuda_event_create,
-        .event_destroy = cuda_event_destroy,
-        .event_record = cuda_event_record,
-        .event_wait = cuda_event_wait,
-        .event_done = cuda_event_done,
-        .event_order = cuda_event_order,
-        .event_elapsed = cuda_event_elapsed,
-        .capture_begin = cuda_capture_begin,
-        .capture_end = cuda_capture_end,
-        .graph_launch = cuda_graph_launch,
-        .graph_destroy = cuda_graph_destroy,
-        .fits = cuda_fits,
-        DCI_GPU_EACH_KERNEL(ENTRY) /* with its comma */
+        .name = "cuda", DCI_GPU_EACH_OP(ENTRY) DCI_GPU_EACH_KERNEL(ENTRY) /* with their commas */
 };
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)

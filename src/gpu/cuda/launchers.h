@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of
+/* What the CUDA device (cuda/device.c) and its kernels (cuda/) share. Read by C and by CUDA C++: so it stays clear of
  * core/internal.h, whose <stdatomic.h> CUDA C++ does not have.
  *
- * A launcher queues its kernel and returns; cuda/device.c makes the device current around it.
- */
+ * A launcher queues its kernel and returns; cuda/device.c makes the device current around it. */
 #ifndef DCI_GPU_CUDA_LAUNCHERS_H
 #define DCI_GPU_CUDA_LAUNCHERS_H
 
@@ -34,10 +32,8 @@ typedef struct dci_gpu_cuda {
 
 const dci_gpu_cuda *dci_gpu_cuda_of(const struct dci_gpu *gpu);
 
-/*
- * A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken
- * back, so that a caller's own checks do not find it.
- */
+/* A cudaError_t as a status: DCI_OK for 0; else "<sentence>: <what CUDA says>", and the runtime's note of it is taken
+ * back, so that a caller's own checks do not find it. */
 dci_status dci_gpu_cuda_status(int error, const char *format, ...)
 #if defined(__GNUC__)
         __attribute__((format(printf, 2, 3)))
@@ -63,28 +59,7 @@ int32_t dci_coder_even_steps(size_t dim, int32_t bits, float *out_spread, uint16
 DCI_GPU_EACH_KERNEL(DCI_GPU_LAUNCHER)
 #undef DCI_GPU_LAUNCHER
 
-/* How gather's kernels bring rows over the bus; bench/gpu/gather_variants.c compares them. */
-enum {
-        DCI_GPU_FETCH_REGISTERS = 0, /* 16-byte loads, some per thread before the first store */
-        DCI_GPU_FETCH_SHARED = 1,    /* cp.async, 16 bytes each, into shared memory */
-        DCI_GPU_FETCH_BULK =
-                2 /* cp.async.bulk of whole rows, or pieces of pages, in and out (compute capability 9.0) */
-};
-typedef struct dci_gpu_fetch {
-        int32_t how;    /* DCI_GPU_FETCH_* */
-        int32_t depth;  /* loads of a thread in flight: 1, 2, 4, 8; BULK: pieces of a warp, 4, 8, 16, 32 */
-        int32_t hint;   /* of REGISTERS: 0 none, 1 L2::128B, 2 L2::256B, 3 evict first */
-        int32_t blocks; /* per list; 0: as many as there is work for */
-        int32_t warps;  /* per block: 1 to 16 */
-} dci_gpu_fetch;
-/* gpu may be NULL: nothing is checked against a device then. */
-dci_status dci_gpu_cuda_gather_as(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_gather_args *args,
-                                  const dci_gpu_fetch *fetch);
-
-/*
- * The least shared memory that a block may have on any device which there are kernels for (8.6, 8.9, 12.0): what needs
- * no more is not requested.
- */
+/* The least shared memory of a block on any supported device (8.6, 8.9, 12.0): no more need not be requested. */
 #define DCI_GPU_CUDA_MIN_SHARED ((size_t)99 * 1024)
 
 /* Shared memory of a block, including the kernel's static part; SIZE_MAX: there is no kernel. */

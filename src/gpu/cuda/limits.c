@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Whether a GPU can launch what a KV cache will ask of it: before it is made, since a launch that is refused in the
- * middle of a step cannot be taken back. What depends on nothing but the kernel itself is less than what any device has
- * (DCI_GPU_CUDA_MIN_SHARED).
- */
+/* Whether a GPU can launch what a KV cache will ask of it: before it is made, since a launch that is refused in the
+ * middle of a step cannot be taken back. What depends on the kernel alone fits everywhere (DCI_GPU_CUDA_MIN_SHARED). */
 #include "gpu/gpu_internal.h"
 
 #include "gpu/cuda/launchers.h"

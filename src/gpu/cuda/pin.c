@@ -32,10 +32,7 @@ int32_t dci_gpu_numa_node(const char *bus_id)
         return end == name || node < 0 || node > INT32_MAX ? -1 : (int32_t)node;
 }
 
-/*
- * The system call itself: <numaif.h> comes with a library that nothing else here needs. Numbers as in the kernel's
- * mempolicy.h.
- */
+/* The system call: <numaif.h> comes with a library that nothing else needs. Numbers as in the kernel's mempolicy.h. */
 #define POLICY_PREFERRED 1
 #define POLICY_MOVE 2
 #define MAX_NODES 1024

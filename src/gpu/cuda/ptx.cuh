@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Instructions that C++ has no words for, under a name each. They are here and in cuda/bulk.cuh, nowhere else: tests
- * that run kernels on a CPU put headers of their own in the place of both (tests/emulated).
- */
+/* Instructions that C++ has no words for, under a name each. They are here and in cuda/bulk.cuh, nowhere else: tests
+ * that run kernels on a CPU put headers of their own in the place of both (tests/emulated). */
 #ifndef DCI_GPU_CUDA_PTX_CUH
 #define DCI_GPU_CUDA_PTX_CUH
 
@@ -17,7 +15,7 @@
 
 /* --- turns of kernels on a stream (cuda/launch.cuh) --------------------------------------------------------------- */
 
-/* Behind it all that kernels queued before have written is to be seen. */
+/* After it, all that kernels queued before have written is visible. */
 static __device__ __forceinline__ void ptx_after_earlier(void)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -40,11 +38,9 @@ static __device__ __forceinline__ void ptx_take_turn(void)
         ptx_let_later_begin();
 }
 
-/*
- * --- loads. Volatile: requested where they stand, not where they are used. None is of the kind that takes memory for
- * unchanged as long as a kernel runs (ld.global.nc, __ldg): the assembler moves those before a kernel's turn.
- * ------------------------------------
- */
+/* --- loads -------------------------------------------------------------------------------------------------------- */
+/* Volatile: requested where they stand, not where they are used. None is of the kind that takes memory for unchanged as
+ * long as a kernel runs (ld.global.nc, __ldg): the assembler moves those before a kernel's turn. */
 
 static __device__ __forceinline__ int32_t ptx_load_int(const int32_t *at)
 {
@@ -69,15 +65,6 @@ static __device__ __forceinline__ uint2 ptx_load8_early(const unsigned char *at)
 }
 
 /* Read once: no place in the first-level cache. The number is what the second level fetches from memory at once. */
-static __device__ __forceinline__ uint4 ptx_load16_once(const unsigned char *at)
-{
-        uint4 x;
-        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "l"(at));
-        return x;
-}
-
 static __device__ __forceinline__ uint2 ptx_load8_once_128(const unsigned char *at)
 {
         uint2 x;
@@ -138,9 +125,7 @@ static __device__ __forceinline__ void ptx_store_four_kept(float *at, float4 x)
                      : "memory");
 }
 
-/*
- * Counts one up; what this thread knows of was written before, and what the ones before it knew of is known afterwards.
- */
+/* Counts one up: releases this thread's earlier writes, and acquires those of the threads that counted before. */
 static __device__ __forceinline__ int ptx_arrive(int32_t *at)
 {
         int before;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Residency, one block for a sequence and head.
+/* Residency, one block for a sequence and head.
  *
  * The list is ascending, so that a frame finds its unit in it by bisection: no table of frames is built. Misses keep
  * their order by a prefix sum. Frames that leave are ranked by a counting sort of their ages: each warp counts its own
@@ -9,8 +8,7 @@
  * ranks; frames of one age keep their order by number.
  *
  * What the host wrote comes over the bus, so all of it is requested at once, before anything is known about the list:
- * the first entries by all threads, whatever the count will turn out to be.
- */
+ * the first entries by all threads, whatever the count will turn out to be. */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"
@@ -21,10 +19,7 @@ constexpr int n_bins =
         DCI_GPU_AGES + 2;     /* bin 0: empty frames, 1: the oldest, DCI_GPU_AGES: those used last; an even number */
 constexpr int taken = 0xffff; /* in place of a bin: the frame has a hit */
 
-/*
- * Shared memory after the fixed part: list, frame of each entry, first entries of misses, frames that leave, bins of
- * frames.
- */
+/* Shared memory after the fixed part: list, frames of entries, first entries of misses, evicted frames, bins. */
 struct Shared {
         int32_t *positions;
         int16_t *frame;
@@ -119,10 +114,7 @@ static __device__ __forceinline__ Held held_at(const int32_t *tags, const uint32
         return f < n_frames ? Held{__ldcg(tags + f), __ldcg(stamps + f)} : Held{-1, 0};
 }
 
-/*
- * Frames search for their units: hits are stamped, others get the bin of their age. The thread's first frame is there
- * already.
- */
+/* Frames search for their units: hits are stamped, others get the bin of their age. The first frame is loaded. */
 static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, Held held,
                                                  const int32_t *tags, uint32_t *stamps, uint32_t now)
 {
@@ -203,10 +195,7 @@ template <typename Visit> static __device__ __forceinline__ void count_run(const
         }
 }
 
-/*
- * Fills s.leaving with frames, those longest unused first, as many as are wanted or there are. Returns how many there
- * are.
- */
+/* Fills s.leaving with frames, those longest unused first, as many as are wanted or there are; returns their number. */
 static __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_frames, uint32_t wanted, uint32_t *sums)
 {
         for (int i = threadIdx.x; i < n_warps * n_bins / 2; i += n_threads)
@@ -214,9 +203,7 @@ static __device__ __forceinline__ uint32_t rank_frames(const Shared &s, int n_fr
         __syncthreads();
         count_run(s, n_frames, [](int, int) {});
         __syncthreads();
-        /*
-         * Two bins to a word, and a word to a thread: all earlier bins' frames and earlier warps' come before a warp's.
-         */
+        /* Two bins to a word, a word to a thread: frames of earlier bins and earlier warps come before a warp's. */
         uint32_t before_all = 0;
         for (int base = 0; base < n_bins / 2; base += n_threads) {
                 const int word = base + threadIdx.x;
@@ -356,14 +343,8 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->n_frames, args->stride, shared + 1024, cuda->shared_bytes);
-        const cudaError_t error =
-                cudaFuncSetAttribute(resolve_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
-        config.blockDim = n_threads;
-        config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, resolve_kernel, *args),
+        return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
+                                                 dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
+                                                 shared, resolve_kernel, *args),
                                    "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/attend/attend.cu: attention of one query position per sequence, token by token with the running
- * maximum of online softmax, in double. It does not use n_splits, partial and arrived.
- */
+/* Reference of cuda/attend/attend.cu: attention of one query position per sequence, token by token with the running
+ * maximum of online softmax, in double. It does not use n_splits, partial and arrived. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
@@ -83,10 +81,7 @@ static void read_list(reading *l, const int32_t *slots, int32_t n)
                         read_row(l, dci_gpu_pool_place(&args->pool, &args->tables, l->row, ~slots[s], l->head));
 }
 
-/*
- * Merges the result with the tail, by their shares of the whole sum. The tail's row is not read where its lse is
- * -infinity.
- */
+/* Merges the result with the tail, by their shares of the whole sum. A tail with lse -infinity is not read. */
 static void finish(const reading *l, int32_t g, uint64_t query)
 {
         const dci_gpu_attend_args *args = l->args;

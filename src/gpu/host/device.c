@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The device that is the CPU. Its memory comes from the context's allocator, filled with bytes that are NaN in every
+/* The device that is the CPU. Its memory comes from the context's allocator, filled with bytes that are NaN in every
  * number format, so that reads of what was never written show. A stream does its work at once, unless it captures: then
  * calls are written down, and done when the graph is launched. Its kernels are the references.
  *
- * Everything that is taken must be given back before the device is closed, as on any other; what is not, the allocator
- * misses.
- */
+ * All memory must be freed before the device is closed, as on any other; what is not, the allocator misses. */
 #define _GNU_SOURCE
 #include "gpu/gpu_internal.h"
 
@@ -48,11 +45,11 @@ typedef struct host_stream {
         bool forked, unjoined; /* it began on another stream; which has not waited for this one since */
 } host_stream;
 
-typedef struct host_pin {
-        struct host_pin *next;
+typedef struct host_locked {
+        struct host_locked *next;
         unsigned char *memory;
         size_t n_bytes;
-} host_pin;
+} host_locked;
 
 typedef struct host_event {
         bool timed, recorded;
@@ -61,10 +58,9 @@ typedef struct host_event {
 } host_event;
 
 typedef struct host_state {
-        pthread_mutex_t
-                lock; /* guards all below and events, and orders what one thread did before another waits for it */
+        pthread_mutex_t lock; /* of all below and of events; orders what one thread did before another waits for it */
         host_stream *streams;
-        host_pin *pins;
+        host_locked *pins;
         size_t taken_bytes;
 } host_state;
 
@@ -155,7 +151,7 @@ static void host_free(dci_gpu *gpu, void *memory, size_t n_bytes)
 }
 
 /* As CUDA: whole pages are locked, so memory begins at one, and none is locked twice. */
-static dci_status host_pin_memory(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
+static dci_status host_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out_address)
 {
         host_state *state = gpu->state;
         unsigned char *begin = memory;
@@ -163,15 +159,15 @@ static dci_status host_pin_memory(dci_gpu *gpu, void *memory, size_t n_bytes, vo
                 return dci_fail(DCI_ERR_INVALID,
                                 "%zu bytes at %p cannot be locked: expected some, at a multiple of %zu", n_bytes,
                                 memory, PAGE_BYTES);
-        host_pin *pin = dci_alloc(gpu->context, 1, sizeof *pin);
+        host_locked *pin = dci_alloc(gpu->context, 1, sizeof *pin);
         if (pin == NULL)
                 return DCI_ERR_MEMORY;
         pthread_mutex_lock(&state->lock);
-        const host_pin *other = state->pins;
+        const host_locked *other = state->pins;
         while (other != NULL && (begin >= other->memory + other->n_bytes || begin + n_bytes <= other->memory))
                 other = other->next;
         if (other == NULL) {
-                *pin = (host_pin){state->pins, begin, n_bytes};
+                *pin = (host_locked){state->pins, begin, n_bytes};
                 state->pins = pin;
         }
         pthread_mutex_unlock(&state->lock);
@@ -187,10 +183,10 @@ static void host_unpin(dci_gpu *gpu, void *memory)
 {
         host_state *state = gpu->state;
         pthread_mutex_lock(&state->lock);
-        host_pin **at = &state->pins;
+        host_locked **at = &state->pins;
         while (*at != NULL && (*at)->memory != (unsigned char *)memory)
                 at = &(*at)->next;
-        host_pin *pin = *at;
+        host_locked *pin = *at;
         if (pin != NULL)
                 *at = pin->next;
         pthread_mutex_unlock(&state->lock);
@@ -263,10 +259,10 @@ static dci_status host_stream_check(dci_gpu *gpu, void *object)
 static dci_status host_stream_runs(dci_gpu *gpu, void *object)
 {
         const host_stream *stream = object;
-        dci_status status = host_stream_check(gpu, object);
-        if (status == DCI_OK && stream != NULL && stream->graph != NULL)
-                status = dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: it cannot be waited for", object);
-        return status;
+        DCI_TRY(host_stream_check(gpu, object));
+        if (stream != NULL && stream->graph != NULL)
+                return dci_fail(DCI_ERR_INVALID, "the stream %p is being captured: it cannot be waited for", object);
+        return DCI_OK;
 }
 
 /* All queued work is done already. */
@@ -275,14 +271,11 @@ static dci_status host_stream_wait(dci_gpu *gpu, void *object)
         return host_stream_runs(gpu, object);
 }
 
-/* Runs a call, or records it where its stream captures. */
 dci_status dci_gpu_host_call(dci_gpu *gpu, void *object, void (*run)(const void *args), const void *args,
                              size_t n_bytes)
 {
         host_stream *stream = object;
-        dci_status status = host_stream_check(gpu, object);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(host_stream_check(gpu, object));
         if (stream == NULL || stream->graph == NULL) {
                 run(args);
                 return DCI_OK;
@@ -324,20 +317,18 @@ static dci_status host_copy(dci_gpu *gpu, void *stream, void *to, const void *fr
 static dci_status host_copy_rows(dci_gpu *gpu, void *stream, void *to, const void *from, size_t from_step,
                                  size_t n_bytes, size_t n)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
-                status = gpu->ops->copy(gpu, stream, (unsigned char *)to + i * n_bytes,
-                                        (const unsigned char *)from + i * from_step, n_bytes);
-        return status;
+        for (size_t i = 0; i < n; i++)
+                DCI_TRY(gpu->ops->copy(gpu, stream, (unsigned char *)to + i * n_bytes,
+                                       (const unsigned char *)from + i * from_step, n_bytes));
+        return DCI_OK;
 }
 
 static dci_status host_copy_batch(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
                                   const size_t *n_bytes)
 {
-        dci_status status = DCI_OK;
-        for (size_t i = 0; i < n && status == DCI_OK; i++)
-                status = gpu->ops->copy(gpu, stream, to[i], from[i], n_bytes[i]);
-        return status;
+        for (size_t i = 0; i < n; i++)
+                DCI_TRY(gpu->ops->copy(gpu, stream, to[i], from[i], n_bytes[i]));
+        return DCI_OK;
 }
 
 static dci_status host_fill(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes)
@@ -367,9 +358,7 @@ static dci_status host_event_record(dci_gpu *gpu, void *object, void *stream)
 {
         host_state *state = gpu->state;
         host_event *event = object;
-        dci_status status = host_stream_check(gpu, stream);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(host_stream_check(gpu, stream));
         pthread_mutex_lock(&state->lock);
         event->recorded = true;
         event->of = stream;
@@ -411,12 +400,11 @@ static void follow(host_state *state, host_stream *stream, const host_stream *ot
 
 static dci_status host_event_order(dci_gpu *gpu, void *stream, void *event)
 {
-        dci_status status = host_stream_check(gpu, stream);
-        if (status == DCI_OK)
-                status = host_event_wait(gpu, event);
-        if (status == DCI_OK && stream != NULL)
+        DCI_TRY(host_stream_check(gpu, stream));
+        DCI_TRY(host_event_wait(gpu, event));
+        if (stream != NULL)
                 follow(gpu->state, stream, ((host_event *)event)->of);
-        return status;
+        return DCI_OK;
 }
 
 static dci_status host_event_elapsed(dci_gpu *gpu, void *from, void *to, double *out_seconds)
@@ -440,9 +428,7 @@ static dci_status host_event_elapsed(dci_gpu *gpu, void *from, void *to, double 
 static dci_status host_capture_begin(dci_gpu *gpu, void *object)
 {
         host_stream *stream = object;
-        dci_status status = host_stream_check(gpu, object);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(host_stream_check(gpu, object));
         if (stream == NULL || stream->graph != NULL)
                 return dci_fail(DCI_ERR_DEVICE, "%s",
                                 stream == NULL ? "the default stream cannot capture" : "the stream captures already");
@@ -458,9 +444,7 @@ static dci_status host_capture_begin(dci_gpu *gpu, void *object)
 static dci_status host_capture_end(dci_gpu *gpu, void *object, void **out_graph)
 {
         host_stream *stream = object;
-        dci_status status = host_stream_check(gpu, object);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(host_stream_check(gpu, object));
         if (stream == NULL || stream->graph == NULL)
                 return dci_fail(DCI_ERR_DEVICE, "the stream does not capture");
         host_state *state = gpu->state;
@@ -478,10 +462,10 @@ static dci_status host_capture_end(dci_gpu *gpu, void *object, void **out_graph)
 static dci_status host_graph_launch(dci_gpu *gpu, void *object, void *stream)
 {
         const host_graph *graph = object;
-        dci_status status = host_stream_wait(gpu, stream);
-        for (const host_call *call = graph->first; call != NULL && status == DCI_OK; call = call->next)
+        DCI_TRY(host_stream_runs(gpu, stream));
+        for (const host_call *call = graph->first; call != NULL; call = call->next)
                 call->run(call->args);
-        return status;
+        return DCI_OK;
 }
 
 /* --- kernels -------------------------------------------------------------------------------------------------- */
@@ -532,8 +516,8 @@ static dci_status host_resolve(dci_gpu *gpu, void *stream, const dci_gpu_resolve
 RUN(attend)
 static dci_status host_attend(dci_gpu *gpu, void *stream, const dci_gpu_attend_args *args)
 {
-        const dci_status status = dci_gpu_check_shape(args->group, args->dim);
-        return status == DCI_OK ? dci_gpu_host_call(gpu, stream, run_attend, args, sizeof *args) : status;
+        DCI_TRY(dci_gpu_check_shape(args->group, args->dim));
+        return dci_gpu_host_call(gpu, stream, run_attend, args, sizeof *args);
 }
 
 static dci_status host_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
@@ -544,35 +528,6 @@ static dci_status host_fits(dci_gpu *gpu, const dci_gpu_needs *needs)
 }
 
 #define ENTRY(name) .name = host_##name,
-const dci_gpu_ops dci_gpu_ops_host = {.name = "host",
-                                      .count = host_count,
-                                      .open = host_open,
-                                      .close = host_close,
-                                      .free_bytes = host_free_bytes,
-                                      .alloc = host_alloc,
-                                      .free = host_free,
-                                      .pin = host_pin_memory,
-                                      .unpin = host_unpin,
-                                      .stream_create = host_stream_create,
-                                      .stream_destroy = host_stream_destroy,
-                                      .stream_check = host_stream_check,
-                                      .stream_runs = host_stream_runs,
-                                      .stream_wait = host_stream_wait,
-                                      .copy = host_copy,
-                                      .copy_rows = host_copy_rows,
-                                      .copy_batch = host_copy_batch,
-                                      .fill = host_fill,
-                                      .pointer_check = host_pointer_check,
-                                      .event_create = host_event_create,
-                                      .event_destroy = host_event_destroy,
-                                      .event_record = host_event_record,
-                                      .event_wait = host_event_wait,
-                                      .event_done = host_event_done,
-                                      .event_order = host_event_order,
-                                      .event_elapsed = host_event_elapsed,
-                                      .capture_begin = host_capture_begin,
-                                      .capture_end = host_capture_end,
-                                      .graph_launch = host_graph_launch,
-                                      .graph_destroy = host_graph_destroy,
-                                      .fits = host_fits,
-                                      DCI_GPU_EACH_KERNEL(ENTRY)};
+const dci_gpu_ops dci_gpu_ops_host = {
+        .name = "host", DCI_GPU_EACH_OP(ENTRY) DCI_GPU_EACH_KERNEL(ENTRY) /* with their commas */
+};

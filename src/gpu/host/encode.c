@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/encode/encode.cu: codes by the CPU's own writer, rows of pages, and the values of a low-bit tail.
- */
+/* Reference of cuda/encode/encode.cu: codes by the CPU's own writer, rows of pages, values of a low-bit tail. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/encode/encode_learned.cu: a prompt's learned codes row by row, in the order of operations of
- * simd/codes/encode_levels.h.
- */
+/* Reference of cuda/encode/encode_learned.cu: learned codes row by row, in the order of simd/codes/encode_levels.h. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>
@@ -13,8 +10,8 @@
 #include "simd/codes/codes.h"
 #include "simd/convert.h"
 
-#define FAR_OFF                                                                                                        \
-        0x1p60f /* as simd/codes/encode_levels.h, and the squares that are exact enough in binary32 as simd/codes/encode_template.h */
+/* As simd/codes/encode_levels.h, and the squares that are exact enough in binary32 as simd/codes/encode_template.h. */
+#define FAR_OFF 0x1p60f
 #define MIN_SQUARE 0x1p-80f
 #define MAX_SQUARE 0x1p100f
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/select/gate.cu: decides which lists are selected again, and writes lists from the selection cache.
- */
+/* Reference of cuda/select/gate.cu: decides which lists are due, and writes lists from the selection cache. */
 #include "gpu/gpu_internal.h"
 
 #include <float.h>

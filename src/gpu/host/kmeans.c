@@ -149,10 +149,7 @@ static size_t assign(const problem *p)
         return n_empty;
 }
 
-/*
- * Gives each empty cluster, ascending, the row that fits its own cluster worst among clusters of two or more; as
- * dci_km_repair.
- */
+/* Gives each empty cluster, ascending, the row that fits worst in a cluster of two or more; as dci_km_repair. */
 static size_t repair(const problem *p)
 {
         float point[DCI_GPU_MAX_DIM];

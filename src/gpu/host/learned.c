@@ -22,10 +22,8 @@ static const float *centre_of(const dci_gpu_transform *transform)
 
 #define TOGETHER ((size_t)32) /* coordinates */
 
-/*
- * Uses the CPU's own kernels, so that the host device plans as the CPU does: another order of summation would sometimes
- * change a byte by one unit.
- */
+/* Uses the CPU's own kernels, so that the host device plans as the CPU does: another order of sums could change a byte
+ * by one. */
 static void apply_matrix(const float *matrix, size_t dim, size_t n, const float *query, float *out)
 {
         dci_isa isa = DCI_ISA_SCALAR;

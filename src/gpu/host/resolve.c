@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/resolve.cu: finds the tokens of a list in the hot buffer, and evicts frames for those that are
- * missing (LRU).
- */
+/* Reference of cuda/resolve.cu: finds tokens of a list in the hot buffer; evicts frames (LRU) for missing ones. */
 #include "gpu/gpu_internal.h"
 
 #include <string.h>
@@ -46,10 +43,8 @@ static int32_t find(const lane *l, int32_t unit)
         return -1;
 }
 
-/*
- * The least recently used frame, -1 if none is left. Visits ages downwards; frames taken on the way are marked as hits,
- * the others keep their age.
- */
+/* The least recently used frame, -1 if none is left. Visits ages downwards; frames taken are marked as hits, the others
+ * keep their age. */
 static int32_t next_victim(lane *l)
 {
         while (l->age >= 0) {

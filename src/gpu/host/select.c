@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/select/select.cu: selects among groups by scores; relevances are sums in double precision, rounded
- * once.
- */
+/* Reference of cuda/select/select.cu: selects among groups by scores; relevances are sums in double, rounded once. */
 #include "gpu/gpu_internal.h"
 
 #include <float.h>
@@ -74,11 +71,8 @@ static int32_t member_of(const selecting *c, int32_t group, int32_t i)
         return (group << args->group_shift) + i;
 }
 
-/*
- * By query head, the logarithm of the sum over all that compete, relative to the greatest score. What all heads have in
- * common beyond 32 powers of two is left out, so that nothing is lost where kept tokens have nearly all of the
- * attention.
- */
+/* By query head, the logarithm of the sum over all that compete, relative to the greatest score. What all heads have in
+ * common beyond 32 powers of two is left out: nothing is lost where kept tokens have nearly all attention. */
 static void weigh_queries(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Reference of cuda/tail/tail_sums.cu: attention over candidates that were not selected, by means of pages, in
- * binary64.
- */
+/* Reference of cuda/tail/tail_sums.cu: attention over unselected candidates by means of pages, in binary64. */
 #include "gpu/gpu_internal.h"
 
 #include <math.h>

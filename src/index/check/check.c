@@ -5,8 +5,7 @@
 
 #include "dci/check.h"
 #include "index/access.h"
-#include "index/check/rows.h"
-#include "index/check/tree.h"
+#include "index/check/parts.h"
 #include "index/tree/tree.h"
 
 #define TASK_ROWS ((size_t)256) /* a multiple of a block of codes and of a page's rows */
@@ -85,7 +84,7 @@ static dci_status check_all(const dci_index *index, const dci_view *view, const 
 
 dci_status dci_index_check(const dci_index *index, int32_t level, const dci_progress *progress)
 {
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         if (level != DCI_CHECK_STRUCTURE && level != DCI_CHECK_FULL)
                 return dci_fail(DCI_ERR_INVALID, "level is %d, expected DCI_CHECK_STRUCTURE or DCI_CHECK_FULL",
                                 (int)level);

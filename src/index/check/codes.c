@@ -11,7 +11,7 @@
 
 #include "core/arena.h"
 #include "core/file.h"
-#include "index/check/codes.h"
+#include "index/check/parts.h"
 #include "index/codes/rows.h"
 
 /* How much farther from its row a code of another machine may be; a learned transform does not measure by that distance. */

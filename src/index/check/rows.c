@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/rows.h"
+#include "index/check/parts.h"
 #include "index/queries.h"
 
 #define BLOCK_ROWS ((size_t)64)
@@ -160,8 +160,9 @@ dci_status dci_check_ids(const dci_index *index, const dci_view *view, size_t *o
         const dci_idmap *map = atomic_load(&index->map);
         const bool gaps = view->rows->gaps;
         size_t n = 0;
-        dci_status status = map != NULL ? check_map(map) : DCI_OK;
-        for (size_t slot = 0; slot < view->n && status == DCI_OK; slot++) {
+        if (map != NULL)
+                DCI_TRY(check_map(map));
+        for (size_t slot = 0; slot < view->n; slot++) {
                 const int64_t id = dci_view_id(view, (int32_t)slot);
                 if (gaps && id == -1)
                         continue;
@@ -174,10 +175,10 @@ dci_status dci_check_ids(const dci_index *index, const dci_view *view, size_t *o
                         return dci_fail(DCI_ERR_FORMAT, "id %lld is that of slot %zu, but the map says slot %lld",
                                         (long long)id, slot, (long long)found);
         }
-        if (status == DCI_OK && map != NULL && map->n != n)
+        if (map != NULL && map->n != n)
                 return dci_fail(DCI_ERR_FORMAT, "the map of ids has %zu of them, the index has %zu rows", map->n, n);
         *out_n = n;
-        return status;
+        return DCI_OK;
 }
 
 /* --- once more -------------------------------------------------------------------------------------------------------------------- */
@@ -211,11 +212,11 @@ dci_status dci_check_directions(const dci_index *index)
 static dci_status check_norms(const dci_row_check *c, size_t slot, const void *row, const float *norm)
 {
         float again;
-        dci_status status = dci_check_norm(c->index, slot, row, norm, "index");
-        if (status != DCI_OK || norm == NULL || !c->exact)
-                return status;
-        status = dci_check_row(c->index, c->index->config.dtype, row, "the row in slot", slot, &again);
-        if (status != DCI_OK) /* DCI_ERR_NUMBER of a call is another's mistake */
+        DCI_TRY(dci_check_norm(c->index, slot, row, norm, "index"));
+        if (norm == NULL || !c->exact)
+                return DCI_OK;
+        if (dci_check_row(c->index, c->index->config.dtype, row, "the row in slot", slot, &again) !=
+            DCI_OK) /* DCI_ERR_NUMBER of a call is another's mistake */
                 return dci_fail(DCI_ERR_FORMAT, "row %zu of the index is not one that can be added", slot);
         if (again != *norm)
                 return dci_fail(DCI_ERR_FORMAT, "the norm kept of row %zu is %.9g in the index, the row has %.9g", slot,

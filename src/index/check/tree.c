@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/rows.h"
-#include "index/check/tree.h"
+#include "index/check/parts.h"
 #include "index/tree/route.h"
 
 /* Points of a level that are checked to be with the nearest node. */

@@ -123,7 +123,7 @@ static dci_status fit(dci_index *index, const dci_queries *queries)
 
 dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld)
 {
-        DCI_TRY(dci_index_lock_writer(index));
+        DCI_TRY(dci_index_check_writer(index));
         if (index->config.sketch_bits == 0)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the index has no codes: its sketch_bits is 0");
         if (index->config.dim > DCI_SKETCH_MAX_FIT_DIM)

@@ -167,11 +167,10 @@ dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
         if (last != NULL && last->kind == DCI_CODER_LEARNED)
                 return dci_frames_restore(&rows->codes->frames, &last->layout, last->centre, last->worth, last->to,
                                           last->from);
-        dci_status status = DCI_OK;
         const bool worth_it = n <= DCI_MAX_FRAMES / 2 && atomic_load(&rows->n) > 0;
-        for (size_t f = 0; f < n && worth_it && status == DCI_OK; f++)
-                status = dci_frames_begin(&rows->codes->frames, from->codes->frames.frame[f]->coder.centre);
-        return status;
+        for (size_t f = 0; f < n && worth_it; f++)
+                DCI_TRY(dci_frames_begin(&rows->codes->frames, from->codes->frames.frame[f]->coder.centre));
+        return DCI_OK;
 }
 
 /* Whether a slot of `from` has a row, and the row, if floats are asked for. */

@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/candidates.h"
 #include "index/codes/rows.h"
-#include "index/codes/search.h"
 
 _Static_assert(DCI_SCAN_ROWS == DCI_TOPK_BLOCK && DCI_CODE_QUERIES == DCI_MANY_QUERIES, "one scan, one block");
 
@@ -357,9 +357,8 @@ static void rank_task(void *arg, size_t task, size_t worker)
                 score_best(r, &t, q);
                 if (r->guarantee > 0.0)
                         make_sure(r, &t, q, best_memory);
-                const size_t out = (t.query + q) * r->k, n = dci_topk_finish(&t.best);
-                dci_flat_emit(r->flat, t.best.keys, n, r->k, r->out_ids + out,
-                              r->out_scores == NULL ? NULL : r->out_scores + out);
+                const size_t n = dci_topk_finish(&t.best);
+                dci_flat_emit(r->flat, t.query + q, t.best.keys, n, r->k, r->out_ids, r->out_scores);
         }
 }
 
@@ -429,15 +428,11 @@ dci_status dci_sketched_search(const dci_flat *flat, dci_candidates *candidates,
                      .guarantee = params->guarantee,
                      .out_ids = out_ids,
                      .out_scores = out_scores};
-        dci_status status = DCI_OK;
-        if (candidates != NULL) {
-                candidates->k_held = 0;
-                status = dci_candidates_begin(candidates);
-        }
-        if (status == DCI_OK) {
-                status = run(&r, stats);
-                if (candidates != NULL)
-                        dci_candidates_end(candidates);
-        }
+        if (candidates == NULL)
+                return run(&r, stats);
+        candidates->k_held = 0;
+        DCI_TRY(dci_candidates_begin(candidates));
+        const dci_status status = run(&r, stats);
+        dci_candidates_end(candidates);
         return status;
 }

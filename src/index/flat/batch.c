@@ -15,9 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/flat/batch.h"
-#include "index/flat/batch_rows.h"
-#include "index/flat/batch_sample.h"
+#include "index/flat/batch_state.h"
 
 #define MIN_QUERIES 16
 #define MIN_ROWS 256
@@ -146,6 +144,53 @@ static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, const 
         }
 }
 
+/* --- where to start ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Without a limit, the first rows all enter a query's list, and while the limit rises k ln(n / k) more do. A sample of rows,
+ * evenly spread, gives an estimate of the k-th best score. The guess is set low enough to hold nearly always; finish_query notices
+ * when it did not.
+ */
+#define SAMPLE_ROWS 1024
+
+static void plan_sample(batch *b)
+{
+        const double n = (double)b->flat->n, k = (double)b->k, m = SAMPLE_ROWS;
+        b->n_sample = 0;
+        if (n < 4 * m)
+                return;
+        /* Of the k best, about k m / n fall into the sample, with the spread of a Poisson count. Three spreads and two more
+         * make a guess that fails about once in a thousand queries. */
+        double expected = k * m / n, rank = ceil(expected + 3 * sqrt(expected) + 2);
+        /* Worth it when fewer rows pass the guess than would pass a rising limit. */
+        if (rank > m / 4 || n * rank / m > 0.7 * k * (2 + log(n / k)))
+                return;
+        b->n_sample = SAMPLE_ROWS;
+        b->sample_rank = (size_t)rank;
+}
+
+static void guess_limits(const batch *b, batch_worker *w, size_t block, size_t n_queries)
+{
+        float reached[DCI_BATCH_COLUMNS];
+        float *products = w->sample_products;
+        const bool l2 = b->flat->metric == DCI_METRIC_L2;
+        dci_batch_load_rows(b, w, 0, b->flat->n / b->n_sample, b->n_sample, &w->sample);
+        for (size_t first = 0; first < n_queries; first += DCI_BATCH_COLUMNS) {
+                dci_batch_multiply(b, w, &w->sample, block, first, n_queries, products);
+                for (size_t r = 0; l2 && r < b->n_sample; r++)
+                        for (size_t c = 0; c < DCI_BATCH_COLUMNS; c++)
+                                products[r * DCI_BATCH_COLUMNS + c] -= w->sample.offset[r];
+                b->flat->kernels->columns_reached_by(products, DCI_BATCH_COLUMNS, b->n_sample, DCI_BATCH_COLUMNS,
+                                                     b->sample_rank, reached);
+                for (size_t c = 0; c < DCI_BATCH_COLUMNS && first + c < n_queries; c++) {
+                        size_t q = first + c;
+                        w->guess[q] = w->lists[q].limit = l2 ? 2.0f * reached[c] - w->norm2[q] : reached[c];
+                }
+        }
+}
+
+/* --- a block of queries ------------------------------------------------------------------------------------------------ */
+
 static void scan_rows(const batch *b, batch_worker *w, size_t block, size_t n_queries)
 {
         const size_t n = b->flat->n;
@@ -183,8 +228,7 @@ static void finish_query(const batch *b, batch_worker *w, size_t block, size_t q
                 n = dci_topk_finish(&topk);
                 keys = topk.keys;
         }
-        dci_flat_emit(flat, keys, n, b->k, b->out_ids + (block + q) * b->k,
-                      b->out_scores == NULL ? NULL : b->out_scores + (block + q) * b->k);
+        dci_flat_emit(flat, block + q, keys, n, b->k, b->out_ids, b->out_scores);
 }
 
 static void search_block(void *arg, size_t task, size_t worker)
@@ -197,7 +241,7 @@ static void search_block(void *arg, size_t task, size_t worker)
         if (b->amx != NULL)
                 b->amx->begin();
         if (b->n_sample > 0)
-                dci_batch_guess(b, w, block, n_queries);
+                guess_limits(b, w, block, n_queries);
         scan_rows(b, w, block, n_queries);
         if (b->amx != NULL)
                 b->amx->end();
@@ -235,7 +279,7 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
         size_t n_tasks, n_workers;
         b.amx = dci_amx_for(flat->context);
         b.dim_padded = (flat->view.rows->dim + 31) / 32 * 32;
-        dci_batch_plan_sample(&b);
+        plan_sample(&b);
         b.capacity = k + (k < 64 ? 128 : 2 * k);
         plan(&b, &n_tasks, &n_workers);
         DCI_TRY(dci_batch_workers_create(&b, n_workers));

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/flat/batch_rows.h"
+#include "index/flat/batch_state.h"
 
 float dci_batch_length(float squared, size_t dim)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* State of a batch search: what is shared, and what each worker holds. */
+/* State of a batch search: what is shared, and what each worker holds; products of rows and queries in tiles, with bounds of rounding. */
 #ifndef DCI_INDEX_FLAT_BATCH_STATE_H
 #define DCI_INDEX_FLAT_BATCH_STATE_H
 
 #include "index/flat/flat.h"
 
 #define DCI_BATCH_ROWS 128 /* of a tile */
-#define DCI_BATCH_COLUMNS                                                                                              \
-        32 /* queries multiplied at a time (two masks of 16): their products stay in the first-level cache */
+/* Queries multiplied at a time (two masks of 16): their products stay in the first-level cache. */
+#define DCI_BATCH_COLUMNS 32
 
 /* Rows that may still be among the k best of one query. */
 typedef struct batch_list {
@@ -40,7 +40,7 @@ typedef struct batch_worker {
         float *queries_f32; /* COSINE without AMX: unit queries */
         float *norm2, *length, *lost, *threshold, *error;
         batch_list *lists;
-        /* see flat/batch_sample.c */
+        /* the sample and its guesses */
         batch_rows sample;
         float *sample_products, *guess;
         /* cutting and settling */
@@ -65,5 +65,17 @@ typedef struct batch {
 
 dci_status dci_batch_workers_create(batch *b, size_t n_workers);
 void dci_batch_workers_destroy(batch *b);
+
+/* A bound from above on a length, given its square as the kernels compute it: their rounding, and squares that vanished. */
+float dci_batch_length(float squared, size_t dim);
+
+/* Packs a block of queries and empties their lists. */
+void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries);
+
+/* Prepares n_rows rows, at positions first, first + step, .. of the selection; then multiplies them with
+ * the block's queries [first, first + DCI_BATCH_COLUMNS): products[row * DCI_BATCH_COLUMNS + column]. */
+void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t step, size_t n_rows, batch_rows *rows);
+void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows, size_t block, size_t first,
+                        size_t n_queries, float *products);
 
 #endif

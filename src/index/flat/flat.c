@@ -47,14 +47,26 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
         }
 }
 
-void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids, float *out_scores)
+void dci_flat_pad(size_t n, size_t k, int64_t *out_ids, float *out_scores)
 {
-        const bool descending = dci_metric_descending(flat->metric);
-        for (size_t i = 0; i < k; i++) {
-                out_ids[i] = i < n ? dci_view_id(&flat->view, dci_topk_slot(keys[i])) : -1;
+        for (; n < k; n++) {
+                out_ids[n] = -1;
                 if (out_scores != NULL)
-                        out_scores[i] = i < n ? dci_topk_score(keys[i], descending) : NAN;
+                        out_scores[n] = NAN;
         }
+}
+
+void dci_flat_emit(const dci_flat *flat, size_t query, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids,
+                   float *out_scores)
+{
+        int64_t *ids = out_ids + query * k;
+        float *scores = out_scores == NULL ? NULL : out_scores + query * k;
+        for (size_t i = 0; i < n; i++) {
+                ids[i] = dci_view_id(&flat->view, dci_topk_slot(keys[i]));
+                if (scores != NULL)
+                        scores[i] = dci_topk_score(keys[i], dci_metric_descending(flat->metric));
+        }
+        dci_flat_pad(n, k, ids, scores);
 }
 
 /* Selected rows that are close together: reading all of them in order beats picking them, because memory delivers whole lines
@@ -123,8 +135,7 @@ static void search_task(void *arg, size_t task, size_t worker)
         for (size_t i = 0; i < n_queries; i++) {
                 size_t q = query + i, n = dci_topk_finish(&topk[i]);
                 if (d->n_segments == 1) {
-                        dci_flat_emit(flat, topk[i].keys, n, d->k, d->out_ids + q * d->k,
-                                      d->out_scores == NULL ? NULL : d->out_scores + q * d->k);
+                        dci_flat_emit(flat, q, topk[i].keys, n, d->k, d->out_ids, d->out_scores);
                         continue;
                 }
                 size_t at = q * d->n_segments + segment;
@@ -147,8 +158,7 @@ static void merge_parts(const direct *d)
                         n += here;
                 }
                 dci_topk_sort(keys, n, d->parts + flat->queries->n * stride, flat->ids);
-                dci_flat_emit(flat, keys, n < d->k_held ? n : d->k_held, d->k, d->out_ids + q * d->k,
-                              d->out_scores == NULL ? NULL : d->out_scores + q * d->k);
+                dci_flat_emit(flat, q, keys, n < d->k_held ? n : d->k_held, d->k, d->out_ids, d->out_scores);
         }
 }
 
@@ -208,9 +218,8 @@ dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, flo
                 if (d.parts == NULL || d.n_parts == NULL)
                         status = DCI_ERR_MEMORY;
         }
-        if (status == DCI_OK) {
+        if (status == DCI_OK)
                 status = dci_flat_run(flat, d.n_groups * d.n_segments, n_workers, search_task, &d);
-        }
         if (status == DCI_OK && n_parts > 0)
                 merge_parts(&d);
         stats->queries = n_queries;

@@ -8,7 +8,6 @@
 #include "index/queries.h"
 #include "simd/topk.h"
 
-/* One exact search over a view: the flat core. */
 typedef struct dci_flat {
         dci_context *context;
         const dci_kernels *kernels;
@@ -30,11 +29,19 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
 /* Offers rows [begin, end) of the selection to the selections of n_queries <= 8 queries. */
 void dci_flat_scan(const dci_flat *flat, size_t query, size_t n_queries, size_t begin, size_t end, dci_topk *topk);
 
-/* Writes one query's results from sorted keys, padded to k. */
-void dci_flat_emit(const dci_flat *flat, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids, float *out_scores);
+/* Writes the results of one query to its place in the lists, k of them, from sorted keys, padded. out_scores may be NULL. */
+void dci_flat_emit(const dci_flat *flat, size_t query, const uint64_t *keys, size_t n, size_t k, int64_t *out_ids,
+                   float *out_scores);
+/* Fills the rest of a list of k that has n results. */
+void dci_flat_pad(size_t n, size_t k, int64_t *out_ids, float *out_scores);
 
 dci_status dci_flat_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
                            dci_search_stats *stats);
+
+/* The same for large batches: products in tiles rule out most rows, the canonical kernel scores the rest. */
+bool dci_flat_batch_suits(const dci_flat *flat, size_t k);
+dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
+                                 dci_search_stats *stats);
 
 /* Runs the tasks of a search, whose progress counts rows times queries. */
 dci_status dci_flat_run(const dci_flat *flat, size_t n_tasks, size_t n_workers, dci_task_fn fn, void *arg);

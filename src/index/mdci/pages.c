@@ -12,7 +12,7 @@
 /* The read lock is held after success. */
 static dci_status begin(const dci_index *index)
 {
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         if (index->tree == NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %d",
                                 (int)index->config.kind);
@@ -48,9 +48,8 @@ dci_status dci_index_page_ids(const dci_index *index, int32_t page, int64_t *out
 {
         if (out_ids == NULL || out_count == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_ids == NULL ? "out_ids" : "out_count");
-        dci_status status = begin(index);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(begin(index));
+        dci_status status = DCI_OK;
         const dci_tree *tree = index->tree;
         if (page < 0 || (size_t)page >= tree->n_pages_ever)
                 status = dci_fail(DCI_ERR_NOT_FOUND, "page %d is not among the %zu that there have been", (int)page,

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/arena.h"
-#include "index/mdci/search.h"
+#include "index/candidates.h"
 #include "index/pdci/pdci.h"
 #include "index/pdci/project.h"
 
@@ -150,14 +150,8 @@ dci_status dci_mdci_begin(void *search, const dci_index *index, const dci_flat *
         s->candidates.work += tree->levels[tree->n_levels - 1].n * tree->dim;
         if (flat->selection->all)
                 return DCI_OK;
-        const size_t words = (flat->view.n + 63) / 64;
-        s->admitted = dci_calloc(flat->context, words, sizeof *s->admitted);
-        if (s->admitted == NULL)
-                return DCI_ERR_MEMORY;
-        for (size_t i = 0; i < flat->n; i++)
-                s->admitted[(size_t)flat->selection->slots[i] / 64] |= UINT64_C(1) << (flat->selection->slots[i] % 64);
-        s->descent.admitted = s->admitted;
-        return DCI_OK;
+        s->descent.admitted = s->admitted = dci_selection_bits(flat->context, flat->selection, flat->view.n);
+        return s->admitted == NULL ? DCI_ERR_MEMORY : DCI_OK;
 }
 
 void dci_mdci_end(void *search)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Random unit directions that rows and queries are projected on. They follow from the seed, so no file holds them.
- */
+/* Random unit directions that rows and queries are projected on. They follow from the seed, so no file holds them. */
 #ifndef DCI_INDEX_PDCI_DIRECTIONS_H
 #define DCI_INDEX_PDCI_DIRECTIONS_H
 

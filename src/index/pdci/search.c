@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Search of kind PDCI: the composite indices choose candidates. Budgets, the cell as a view shows it, one query at a time.
- */
+/* Search of kind PDCI: the composite indices choose candidates. Budgets, the cell as a view shows it, one query at a time. */
 #include "core/internal.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "index/candidates.h"
 #include "index/pdci/project.h"
-#include "index/pdci/search.h"
 
 /* ceil(share * n), at least 1 and at most n. */
 static uint64_t share_of(double share, uint64_t n)
@@ -59,7 +57,7 @@ static dci_status prepare_cell(dci_pdci_search *s)
 {
         const dci_index *index = s->index;
         const dci_flat *flat = s->candidates.flat;
-        const size_t n = flat->view.n, words = (n + 63) / 64;
+        const size_t n = flat->view.n;
         dci_context *context = flat->context;
         dci_pdci_cell *cell = &s->cell;
         cell->kernels = flat->kernels;
@@ -71,16 +69,12 @@ static dci_status prepare_cell(dci_pdci_search *s)
         cell->n_admitted = flat->n;
         cell->n_runs = count_runs(&flat->view);
         s->runs = dci_alloc(context, cell->n_runs, sizeof *s->runs);
-        s->admitted = flat->selection->all ? NULL : dci_calloc(context, words, sizeof *s->admitted);
+        s->admitted = flat->selection->all ? NULL : dci_selection_bits(context, flat->selection, n);
         s->lifts = cell->weights == NULL ? NULL : dci_alloc(context, n, sizeof *s->lifts);
         if (s->runs == NULL || (s->admitted == NULL && !flat->selection->all) ||
             (s->lifts == NULL && cell->weights != NULL))
                 return DCI_ERR_MEMORY;
         fill_runs(&flat->view, s->runs);
-        for (size_t i = 0; s->admitted != NULL && i < flat->n; i++) {
-                size_t slot = (size_t)flat->selection->slots[i];
-                s->admitted[slot / 64] |= UINT64_C(1) << (slot % 64);
-        }
         size_t at = 0;
         for (size_t r = 0; s->lifts != NULL && r < cell->n_runs; at += s->runs[r++].n)
                 flat->kernels->lift(flat->view.table->chunk[r].norms, s->runs[r].n, s->c_squared, s->lifts + at);
@@ -88,15 +82,6 @@ static dci_status prepare_cell(dci_pdci_search *s)
         cell->admitted = s->admitted;
         cell->lifts = s->lifts;
         return DCI_OK;
-}
-
-static size_t slots_of(const uint64_t *bits, size_t words, int32_t *out)
-{
-        size_t n = 0;
-        for (size_t w = 0; w < words; w++)
-                for (uint64_t rest = bits[w]; rest != 0; rest &= rest - 1)
-                        out[n++] = (int32_t)(w * 64 + (size_t)dci_lowest_bit(rest));
-        return n;
 }
 
 /* Scratch: bits of the candidates, projections of the query, the core's own. */
@@ -112,7 +97,7 @@ static size_t select(const dci_candidates *candidates, size_t query, void *scrat
         dci_project_query(s->index, candidates->flat->queries, query, s->c_squared, projections);
         dci_pdci_candidates(&s->cell, projections, &s->effort, rest, bits);
         *visited += s->cell.n_admitted;
-        return slots_of(bits, words, slots);
+        return dci_bits_slots(bits, words, slots);
 }
 
 dci_status dci_pdci_begin(void *search, const dci_index *index, const dci_flat *flat, size_t group)

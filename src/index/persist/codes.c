@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/check/codes.h"
+#include "index/check/parts.h"
 #include "index/codes/rows.h"
-#include "index/persist/codes.h"
+#include "index/persist/sections.h"
 
 /* The section "frames": kind, layout, and groups of 4 bytes each. */
 #define FRAMES_BYTES (32 + 4 * DCI_CODE_GROUPS)
@@ -99,53 +99,48 @@ static dci_status emit_pending(const void *ctx, const dci_sink *sink)
 static dci_status emit_codes(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
-        dci_status status = DCI_OK;
-        for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
+        for (size_t b = 0; b < blocks_of(s->view.n); b++) {
                 size_t at;
                 const dci_code_block *codes = codes_of(s, b, &at);
-                for (size_t line = 0; line < frames_of(s)->block_bytes && status == DCI_OK; line += DCI_CODE_LINE) {
+                for (size_t line = 0; line < frames_of(s)->block_bytes; line += DCI_CODE_LINE) {
                         unsigned char out[DCI_CODE_LINE];
                         memcpy(out, codes->blocks + at * frames_of(s)->block_bytes + line, sizeof out);
                         for (size_t r = 0; r < DCI_CODE_UNIT; r++)
                                 if (!holds_row(s, b * DCI_CODE_ROWS + line / DCI_CODE_LINE % 2 * DCI_CODE_UNIT + r))
                                         memset(out + 4 * r, 0, 4);
-                        status = sink->write(sink->ctx, out, sizeof out);
+                        DCI_TRY(sink->write(sink->ctx, out, sizeof out));
                 }
         }
-        return status;
+        return DCI_OK;
 }
 
 /* Scales, then residuals. */
 static dci_status emit_floats(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
-        dci_status status = DCI_OK;
         for (int which = 0; which < 2; which++)
-                for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
-                        size_t at;
+                for (size_t b = 0, at; b < blocks_of(s->view.n); b++) {
                         const dci_code_block *codes = codes_of(s, b, &at);
                         const float *from = (which == 0 ? codes->scales : codes->residuals) + at * DCI_CODE_ROWS;
                         float out[DCI_CODE_ROWS];
                         for (size_t r = 0; r < DCI_CODE_ROWS; r++)
                                 out[r] = holds_row(s, b * DCI_CODE_ROWS + r) ? from[r] : 0.0f;
-                        status = sink->write(sink->ctx, out, sizeof out);
+                        DCI_TRY(sink->write(sink->ctx, out, sizeof out));
                 }
-        return status;
+        return DCI_OK;
 }
 
 /* By block: how far its rows reach, then their frames. A block whose rows have gone keeps both for those to come. */
 static dci_status emit_blocks(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
-        dci_status status = DCI_OK;
         for (int which = 0; which < 2; which++)
-                for (size_t b = 0; b < blocks_of(s->view.n) && status == DCI_OK; b++) {
-                        size_t at;
+                for (size_t b = 0, at; b < blocks_of(s->view.n); b++) {
                         const dci_code_block *codes = codes_of(s, b, &at);
-                        status = which == 0 ? sink->write(sink->ctx, &codes->reach[at], sizeof codes->reach[at])
-                                            : sink->write(sink->ctx, &codes->frames[at], 1);
+                        DCI_TRY(which == 0 ? sink->write(sink->ctx, &codes->reach[at], sizeof codes->reach[at])
+                                           : sink->write(sink->ctx, &codes->frames[at], 1));
                 }
-        return status;
+        return DCI_OK;
 }
 
 /* What was learned stays when all rows have gone, and is used for those to come. */

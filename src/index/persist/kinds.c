@@ -3,25 +3,22 @@
 /* What each kind adds to a file. */
 #include "core/internal.h"
 
-#include "index/persist/check.h"
-#include "index/persist/kinds.h"
-#include "index/persist/tree.h"
+#include "index/check/parts.h"
+#include "index/persist/sections.h"
 
 /* --- PDCI: projections, [simple index][row] ---------------------------------------------------------------------------- */
 
 static dci_status emit_projections(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
-        dci_status status = DCI_OK;
-        for (size_t j = 0; j < s->index->rows.n_simple; j++) {
-                size_t n;
-                for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++) {
+        size_t n;
+        for (size_t j = 0; j < s->index->rows.n_simple; j++)
+                for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0; c++) {
                         const dci_chunk *chunk = &s->view.table->chunk[c];
-                        status = dci_saving_emit(s, chunk, chunk->projections + j * chunk->stride, n,
-                                                 sizeof *chunk->projections, sink);
+                        DCI_TRY(dci_saving_emit(s, chunk, chunk->projections + j * chunk->stride, n,
+                                                sizeof *chunk->projections, sink));
                 }
-        }
-        return status;
+        return DCI_OK;
 }
 
 static void write_pdci(dci_saving *saving)
@@ -35,7 +32,10 @@ static dci_status find_pdci(dci_loading *loading)
                                 &loading->parts.projections);
 }
 
-/* --- MDCI ----------------------------------------------------------------------------------------------------------------- */
+static dci_status accept_pdci(dci_loading *loading)
+{
+        return dci_check_projections(&loading->view, true, "file");
+}
 
 static void write_mdci(dci_saving *saving)
 {
@@ -44,11 +44,9 @@ static void write_mdci(dci_saving *saving)
         dci_tree_write(saving);
 }
 
-/* --- all kinds -------------------------------------------------------------------------------------------------------- */
-
 static const dci_kind_format formats[] = {
         {.kind = DCI_KIND_FLAT},
-        {.kind = DCI_KIND_PDCI, .write = write_pdci, .find = find_pdci, .accept = dci_loading_check_projections},
+        {.kind = DCI_KIND_PDCI, .write = write_pdci, .find = find_pdci, .accept = accept_pdci},
         {.kind = DCI_KIND_MDCI,
          .write_config = dci_tree_write_config,
          .read_config = dci_tree_read_config,

@@ -9,13 +9,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "index/check/rows.h"
+#include "index/check/parts.h"
 #include "index/config.h"
-#include "index/persist/check.h"
-#include "index/persist/codes.h"
-#include "index/persist/kinds.h"
+#include "index/persist/sections.h"
 
-/* --- what the file says about itself ------------------------------------------------------------------------------------- */
+#define BLOCK_ROWS 64
+
+/* --- the config ----------------------------------------------------------------------------------------------------------- */
 
 /* A sentence of a function that does not know about files, as one about the file. */
 static dci_status as_format_error(dci_status status)
@@ -26,8 +26,6 @@ static dci_status as_format_error(dci_status status)
         snprintf(sentence, sizeof sentence, "%s", dci_last_error());
         return dci_fail(DCI_ERR_FORMAT, "the config in the file: %s", sentence);
 }
-
-/* --- the config ----------------------------------------------------------------------------------------------------------- */
 
 static dci_status get_size(const unsigned char *at, const char *name, size_t *out)
 {
@@ -45,16 +43,6 @@ static int32_t get_int32(const unsigned char *at)
         int32_t value;
         memcpy(&value, &bits, sizeof value);
         return value;
-}
-
-static dci_status wants_zero(const unsigned char *bytes, size_t from, size_t to)
-{
-        for (size_t i = from; i < to; i++)
-                if (bytes[i] != 0)
-                        return dci_fail(DCI_ERR_UNSUPPORTED,
-                                        "byte %zu of the file's config is 0x%02x, this library knows no use of it", i,
-                                        bytes[i]);
-        return DCI_OK;
 }
 
 /* Numbers of 8 bytes, in the order of the section. */
@@ -104,7 +92,7 @@ static dci_status decode_config(dci_loading *l, const unsigned char *at, const d
                 return dci_fail(DCI_ERR_FORMAT, "the file's next id is %llu, ids end at %lld",
                                 (unsigned long long)next_id, (long long)INT64_MAX - 1);
         if (format->read_config == NULL)
-                return wants_zero(at, DCI_CONFIG_COMMON, DCI_CONFIG_BYTES);
+                return dci_check_unused(at + DCI_CONFIG_COMMON, 0);
         l->own = at + DCI_CONFIG_COMMON;
         return format->read_config(at + DCI_CONFIG_COMMON, &l->config, &l->defaults);
 }
@@ -176,15 +164,15 @@ static void copy_chunk(const dci_loading *l, size_t first, size_t n, dci_chunk *
 static dci_status copy_rows(dci_loading *l)
 {
         dci_rows *rows = &l->index->rows;
-        dci_status status = dci_rows_reserve(rows, l->n, &l->index->retired);
-        for (size_t first = 0; status == DCI_OK && first < l->n;) {
+        DCI_TRY(dci_rows_reserve(rows, l->n, &l->index->retired));
+        for (size_t first = 0; first < l->n;) {
                 size_t offset, left = l->n - first;
                 dci_chunk *chunk = dci_rows_chunk(rows, first, &offset);
                 const size_t n = chunk->capacity < left ? chunk->capacity : left;
                 copy_chunk(l, first, n, chunk);
                 first += n;
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status place(dci_loading *l)
@@ -197,10 +185,61 @@ static dci_status place(dci_loading *l)
         return dci_codes_place(l);
 }
 
+/* --- the contents ------------------------------------------------------------------------------------------------------------- */
+
+/*
+ * What a file with the right lengths and checksums can still have wrong. The rows are in place, in a view that nobody else sees.
+ *
+ * Norms are kept as they are in the file, so that they need not be writable and that saving gives the same bytes anywhere; but
+ * they were computed from the same rows, so they may differ from what this machine computes by rounding alone.
+ */
+static dci_status check_rows(const dci_loading *l)
+{
+        const void *rows[BLOCK_ROWS];
+        float norms[BLOCK_ROWS];
+        for (size_t first = 0; first < l->n; first += BLOCK_ROWS) {
+                const size_t n = l->n - first < BLOCK_ROWS ? l->n - first : BLOCK_ROWS;
+                dci_view_pointers(&l->view, first, NULL, n, rows);
+                if (l->shape.with_norms)
+                        dci_view_norms(&l->view, first, NULL, n, norms);
+                for (size_t i = 0; i < n; i++)
+                        if (!l->shape.gaps || dci_view_id(&l->view, (int32_t)(first + i)) >= 0)
+                                DCI_TRY(dci_check_norm(l->index, first + i, rows[i],
+                                                       l->shape.with_norms ? &norms[i] : NULL, "file"));
+        }
+        return DCI_OK;
+}
+
+static dci_status check_ids(const dci_loading *l)
+{
+        if (l->parts.ids == NULL && (uint64_t)l->next_id < l->n)
+                return dci_fail(DCI_ERR_FORMAT, "the file's next id is %lld, below those of its %zu rows",
+                                (long long)l->next_id, l->n);
+        if (l->parts.ids == NULL)
+                return DCI_OK;
+        dci_idmap *map = dci_idmap_create(l->index->context, l->n, l->next_id);
+        if (map == NULL)
+                return DCI_ERR_MEMORY;
+        dci_idmap_destroy(l->index->context, atomic_load(&l->index->map));
+        atomic_store(&l->index->map, map); /* the index frees it */
+        for (size_t slot = 0; slot < l->n; slot++) {
+                const int64_t id = dci_view_id(&l->view, (int32_t)slot);
+                if (l->shape.gaps && id == -1)
+                        continue;
+                if (id < 0 || id >= l->next_id)
+                        return dci_fail(DCI_ERR_FORMAT, "row %zu of the file has id %lld, allowed is 0 to %lld", slot,
+                                        (long long)id, (long long)l->next_id - 1);
+                if (!dci_idmap_insert(map, id, (int32_t)slot))
+                        return dci_fail(DCI_ERR_FORMAT, "rows %d and %zu of the file both have id %lld",
+                                        (int)dci_idmap_find(map, id), slot, (long long)id);
+        }
+        return DCI_OK;
+}
+
 static dci_status accept(dci_loading *l, const dci_kind_format *format)
 {
-        DCI_TRY(dci_loading_check_rows(l));
-        DCI_TRY(dci_loading_check_ids(l));
+        DCI_TRY(check_rows(l));
+        DCI_TRY(check_ids(l));
         DCI_TRY(dci_codes_accept(l));
         DCI_TRY(dci_check_c_squared(l->index, &l->view, l->c_squared, "file"));
         DCI_TRY(as_format_error(dci_index_set_defaults(l->index, &l->defaults)));

@@ -10,9 +10,7 @@
 
 #include "index/access.h"
 #include "index/config.h"
-#include "index/persist/codes.h"
-#include "index/persist/kinds.h"
-#include "index/persist/tree.h"
+#include "index/persist/sections.h"
 
 #define BLOCK_ROWS 64
 
@@ -24,12 +22,11 @@ static dci_status emit_config(const void *ctx, const dci_sink *sink)
 
 static dci_status emit_owned_rows(const dci_saving *s, const dci_sink *sink)
 {
-        dci_status status = DCI_OK;
         size_t n;
-        for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++)
-                status = dci_saving_emit(s, &s->view.table->chunk[c], s->view.table->chunk[c].rows, n,
-                                         s->view.rows->row_bytes, sink);
-        return status;
+        for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0; c++)
+                DCI_TRY(dci_saving_emit(s, &s->view.table->chunk[c], s->view.table->chunk[c].rows, n,
+                                        s->view.rows->row_bytes, sink));
+        return DCI_OK;
 }
 
 static dci_status emit_rows(const void *ctx, const dci_sink *sink)
@@ -37,39 +34,36 @@ static dci_status emit_rows(const void *ctx, const dci_sink *sink)
         const dci_saving *s = ctx;
         const size_t row_bytes = s->index->config.dim * dci_dtype_size(s->index->config.dtype);
         const void *rows[BLOCK_ROWS];
-        dci_status status = DCI_OK;
         if (!s->view.rows->borrowed)
                 return emit_owned_rows(s, sink);
         for (size_t first = 0; first < s->view.n; first += BLOCK_ROWS) {
                 const size_t n = s->view.n - first < BLOCK_ROWS ? s->view.n - first : BLOCK_ROWS;
                 dci_view_pointers(&s->view, first, NULL, n, rows);
-                for (size_t i = 0; i < n && status == DCI_OK; i++)
-                        status = dci_view_id(&s->view, (int32_t)(first + i)) >= 0
-                                         ? sink->write(sink->ctx, rows[i], row_bytes)
-                                         : dci_saving_emit_zeros(row_bytes, sink);
+                for (size_t i = 0; i < n; i++)
+                        DCI_TRY(dci_view_id(&s->view, (int32_t)(first + i)) >= 0
+                                        ? sink->write(sink->ctx, rows[i], row_bytes)
+                                        : dci_saving_emit_zeros(row_bytes, sink));
         }
-        return status;
+        return DCI_OK;
 }
 
 static dci_status emit_ids(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
-        dci_status status = DCI_OK;
         size_t n;
-        for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++)
-                status = sink->write(sink->ctx, s->view.table->chunk[c].ids, n * sizeof(int64_t));
-        return status;
+        for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0; c++)
+                DCI_TRY(sink->write(sink->ctx, s->view.table->chunk[c].ids, n * sizeof(int64_t)));
+        return DCI_OK;
 }
 
 static dci_status emit_norms(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
-        dci_status status = DCI_OK;
         size_t n;
-        for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0 && status == DCI_OK; c++)
-                status = dci_saving_emit(s, &s->view.table->chunk[c], s->view.table->chunk[c].norms, n, sizeof(float),
-                                         sink);
-        return status;
+        for (size_t c = 0; (n = dci_saving_chunk_rows(s, c)) > 0; c++)
+                DCI_TRY(dci_saving_emit(s, &s->view.table->chunk[c], s->view.table->chunk[c].norms, n, sizeof(float),
+                                        sink));
+        return DCI_OK;
 }
 
 /* Ids that are the slots are not written, however the index came to them: the same index, the same bytes. */
@@ -133,22 +127,17 @@ static dci_status gather(const dci_index *index, dci_saving *s)
                 format->write(s);
         dci_codes_write(s);
         size_t n_bytes = 0;
-        dci_status status = dci_file_measure(s->n_parts, s->parts, &n_bytes);
-        if (status == DCI_OK && !dci_directions_are_in_proportion(&index->config, n_bytes))
+        DCI_TRY(dci_file_measure(s->n_parts, s->parts, &n_bytes));
+        if (!dci_directions_are_in_proportion(&index->config, n_bytes))
                 return dci_fail(
                         DCI_ERR_LIMIT,
                         "%zu simple indices of dim %zu are too many to draw again for a file of %zu bytes: more "
                         "than 64 MiB and more than 16 times the file",
                         index->directions.n, dim, n_bytes);
-        return status == DCI_OK && index->tree != NULL ? dci_tree_check_proportion(index, n_bytes) : status;
+        return index->tree != NULL ? dci_tree_check_proportion(index, n_bytes) : DCI_OK;
 }
 
 /* --- where they go ------------------------------------------------------------------------------------------------------- */
-
-static dci_status compose(const dci_saving *s, const dci_sink *sink)
-{
-        return dci_file_compose(sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION, s->n_parts, s->parts);
-}
 
 static dci_status compose_buffered(const dci_saving *s, const dci_sink *sink)
 {
@@ -171,7 +160,7 @@ static dci_status save(const dci_index *index, dci_status (*deliver)(const dci_s
 
 static dci_status enter(const dci_index *index)
 {
-        DCI_TRY(dci_index_lock(index));
+        DCI_TRY(dci_index_check_call(index));
         return dci_persist_supported();
 }
 
@@ -216,7 +205,7 @@ static dci_status to_memory(const dci_saving *s, void *ctx)
                 return dci_fail(DCI_ERR_LIMIT, "the index takes %zu bytes, there is room for %zu", n_bytes,
                                 m->capacity);
         const dci_sink sink = {m, memory_write};
-        return compose(s, &sink);
+        return dci_file_compose(&sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION, s->n_parts, s->parts);
 }
 
 dci_status dci_index_save_memory(const dci_index *index, size_t capacity, void *out, size_t *out_bytes)

@@ -17,6 +17,16 @@ dci_status dci_persist_supported(void)
                        : dci_fail(DCI_ERR_UNSUPPORTED, "files are little endian, which this machine's numbers are not");
 }
 
+dci_status dci_check_unused(const unsigned char own[DCI_CONFIG_OWN], size_t first)
+{
+        for (size_t i = first; i < DCI_CONFIG_OWN; i++)
+                if (own[i] != 0)
+                        return dci_fail(DCI_ERR_UNSUPPORTED,
+                                        "byte %zu of the file's config is 0x%02x, this library knows no use of it",
+                                        DCI_CONFIG_COMMON + i, own[i]);
+        return DCI_OK;
+}
+
 bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes)
 {
         const size_t few = (size_t)1 << 24; /* floats: 64 MiB */
@@ -55,18 +65,16 @@ dci_status dci_saving_emit(const dci_saving *s, const dci_chunk *chunk, const vo
 {
         if (!s->view.rows->gaps)
                 return sink->write(sink->ctx, things, n * size);
-        dci_status status = DCI_OK;
-        for (size_t first = 0, end; first < n && status == DCI_OK;
-             first = end) { /* runs of full slots, of empty ones */
+        for (size_t first = 0, end; first < n; first = end) { /* runs of full slots, of empty ones */
                 const bool full = chunk->ids[first] >= 0;
                 end = first + 1;
                 while (end < n && (chunk->ids[end] >= 0) == full)
                         end++;
-                status = full ? sink->write(sink->ctx, (const unsigned char *)things + first * size,
-                                            (end - first) * size)
-                              : dci_saving_emit_zeros((end - first) * size, sink);
+                const size_t n_bytes = (end - first) * size;
+                DCI_TRY(full ? sink->write(sink->ctx, (const unsigned char *)things + first * size, n_bytes)
+                             : dci_saving_emit_zeros(n_bytes, sink));
         }
-        return status;
+        return DCI_OK;
 }
 
 static size_t find_section(const dci_file *file, const char *name)

@@ -83,7 +83,48 @@ bool dci_loading_has(const dci_loading *loading, const char *name);
 /* Directions are drawn from a seed of 8 bytes: what that may cost for a file of n_bytes. */
 bool dci_directions_are_in_proportion(const dci_index_config *config, size_t n_bytes);
 
+/* The kind's own bytes of a config from `first` on, which have no meaning yet, are zero. */
+dci_status dci_check_unused(const unsigned char own[DCI_CONFIG_OWN], size_t first);
+
 /* Files hold the numbers as this machine has them, or it can neither write nor read them. */
 dci_status dci_persist_supported(void);
+
+/* What a kind adds to a file. Hooks may be NULL: there is nothing to do then. */
+typedef struct dci_kind_format {
+        dci_index_kind kind;
+        /* Fields of the config and of the search defaults that only this kind has. */
+        void (*write_config)(const dci_index *index, const dci_search_params *defaults,
+                             unsigned char own[DCI_CONFIG_OWN]);
+        /* Own bytes are zero where the hook is NULL. Values are checked later, by dci_index_config_check. */
+        dci_status (*read_config)(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
+                                  dci_search_params *defaults);
+        /* Appends the kind's own sections. */
+        void (*write)(dci_saving *saving);
+        /* Takes the kind's own sections and checks their lengths. Allocates nothing. */
+        dci_status (*find)(dci_loading *loading);
+        /* Checks what they hold and gives it to loading->index. */
+        dci_status (*accept)(dci_loading *loading);
+} dci_kind_format;
+
+/* NULL for a kind that is not known. */
+const dci_kind_format *dci_kind_format_of(dci_index_kind kind);
+
+/* Those of kind MDCI. */
+void dci_tree_write_config(const dci_index *index, const dci_search_params *defaults,
+                           unsigned char own[DCI_CONFIG_OWN]);
+dci_status dci_tree_read_config(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
+                                dci_search_params *defaults);
+void dci_tree_write(dci_saving *saving);
+dci_status dci_tree_find(dci_loading *loading);
+dci_status dci_tree_accept(dci_loading *loading);
+
+/* Whether what loading would compute again is in proportion to the file. */
+dci_status dci_tree_check_proportion(const dci_index *index, size_t n_bytes);
+
+/* Codes: the steps of saving and loading, which do nothing without sketch_bits. */
+void dci_codes_write(dci_saving *saving);
+dci_status dci_codes_find(dci_loading *loading);
+dci_status dci_codes_place(dci_loading *loading);
+dci_status dci_codes_accept(const dci_loading *loading);
 
 #endif

@@ -8,9 +8,8 @@
 
 #include <string.h>
 
-#include "index/check/tree.h"
-#include "index/persist/check.h"
-#include "index/persist/tree.h"
+#include "index/check/parts.h"
+#include "index/persist/sections.h"
 #include "index/tree/route.h"
 
 /* No point is longer than c, and c^2 is at most 2^125: neither is their mean. */
@@ -129,23 +128,21 @@ static dci_status emit_nodes(const void *ctx, const dci_sink *sink)
 static dci_status emit_counts(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        dci_status status = DCI_OK;
         for (size_t l = 0; l < tree->n_levels; l++)
-                for (size_t i = 0; i < tree->levels[l].n && status == DCI_OK; i++)
-                        status = put_u64(sink, l == 0 ? tree->levels[l].cells[i].n_rows : tree->levels[l].cells[i].n);
-        return status;
+                for (size_t i = 0; i < tree->levels[l].n; i++)
+                        DCI_TRY(put_u64(sink, l == 0 ? tree->levels[l].cells[i].n_rows : tree->levels[l].cells[i].n));
+        return DCI_OK;
 }
 
 static dci_status emit_items(const void *ctx, const dci_sink *sink)
 {
         const dci_tree *tree = ((const dci_saving *)ctx)->index->tree;
-        dci_status status = DCI_OK;
         for (size_t l = 0; l < tree->n_levels; l++)
-                for (size_t i = 0; i < tree->levels[l].n && status == DCI_OK; i++) {
+                for (size_t i = 0; i < tree->levels[l].n; i++) {
                         const dci_cell *cell = &tree->levels[l].cells[i];
-                        status = put(sink, cell->items, cell->n * sizeof *cell->items);
+                        DCI_TRY(put(sink, cell->items, cell->n * sizeof *cell->items));
                 }
-        return status;
+        return DCI_OK;
 }
 
 void dci_tree_write(dci_saving *saving)
@@ -195,22 +192,14 @@ static dci_status get_size(const unsigned char *at, const char *name, uint64_t m
 dci_status dci_tree_read_config(const unsigned char own[DCI_CONFIG_OWN], dci_index_config *config,
                                 dci_search_params *defaults)
 {
-        dci_status status = get_size(own + AT_PAGE_ROWS, "page_rows", DCI_MAX_PAGE_ROWS, &config->page_rows);
-        if (status == DCI_OK)
-                status = get_size(own + AT_TOP_NODES, "top_nodes", SIZE_MAX, &config->top_nodes);
-        if (status == DCI_OK)
-                status = get_size(own + AT_CELL_SIMPLE, "cell_simp_indices", DCI_MAX_SIMPLE_INDICES,
-                                  &config->cell_simp_indices);
-        if (status == DCI_OK)
-                status = get_size(own + AT_FIELD_OF_VIEW, "field_of_view", SIZE_MAX, &defaults->field_of_view);
+        DCI_TRY(get_size(own + AT_PAGE_ROWS, "page_rows", DCI_MAX_PAGE_ROWS, &config->page_rows));
+        DCI_TRY(get_size(own + AT_TOP_NODES, "top_nodes", SIZE_MAX, &config->top_nodes));
+        DCI_TRY(get_size(own + AT_CELL_SIMPLE, "cell_simp_indices", DCI_MAX_SIMPLE_INDICES,
+                         &config->cell_simp_indices));
+        DCI_TRY(get_size(own + AT_FIELD_OF_VIEW, "field_of_view", SIZE_MAX, &defaults->field_of_view));
         config->promotion_prob = dci_load_f64(own + AT_PROMOTION);
         config->promotion_prob_subseq = dci_load_f64(own + AT_SUBSEQ);
-        for (size_t i = AT_END; status == DCI_OK && i < DCI_CONFIG_OWN; i++)
-                if (own[i] != 0)
-                        status = dci_fail(DCI_ERR_UNSUPPORTED,
-                                          "byte %zu of the file's config is 0x%02x, this library knows no use of it",
-                                          DCI_CONFIG_COMMON + i, own[i]);
-        return status;
+        return dci_check_unused(own, AT_END);
 }
 
 /* The tree's part of the config, and the lengths that follow: sums are checked against the sections before anything is taken. */
@@ -392,25 +381,23 @@ dci_status dci_tree_accept(dci_loading *l)
                 return DCI_ERR_MEMORY;
         tree->c_squared = l->c_squared;
         tree->lone_id = t->lone_id;
-        dci_status status = l->shape.n_simple > 0 ? dci_loading_check_projections(l) : DCI_OK;
+        dci_status status = l->shape.n_simple > 0 ? dci_check_projections(&l->view, true, "file") : DCI_OK;
         if (status == DCI_OK)
                 status = load_pages(l, tree);
         if (status == DCI_OK)
                 status = load_levels(l, tree, point, &n_items);
         dci_free(index->context, point, tree->dim + 1, sizeof *point);
-        if (status == DCI_OK && n_items != t->n_items)
-                status = dci_fail(DCI_ERR_FORMAT, "%zu items lie beneath the nodes, the file has %zu", n_items,
-                                  t->n_items);
-        if (status == DCI_OK)
-                status = load_free(l, tree);
-        if (status != DCI_OK)
-                return status;
+        DCI_TRY(status);
+        if (n_items != t->n_items)
+                return dci_fail(DCI_ERR_FORMAT, "%zu items lie beneath the nodes, the file has %zu", n_items,
+                                t->n_items);
+        DCI_TRY(load_free(l, tree));
         tree->n_rows = t->n_live;
         tree->n_pages_ever = t->n_pages_ever;
         tree->version = t->version;
         tree->built_version = t->built_version;
         tree->n_builds = t->n_builds;
         atomic_store(&index->n_live, t->n_live);
-        status = dci_check_tree(index, &l->view);
-        return status == DCI_OK && t->n_live > 0 ? dci_tree_route_all(tree, &index->rows) : status;
+        DCI_TRY(dci_check_tree(index, &l->view));
+        return t->n_live > 0 ? dci_tree_route_all(tree, &index->rows) : DCI_OK;
 }

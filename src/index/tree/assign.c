@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "core/arena.h"
-#include "index/tree/assign.h"
 #include "index/tree/near.h"
 
 #define TASK_POINTS 256

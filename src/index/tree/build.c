@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/tree/assign.h"
-#include "index/tree/build.h"
+#include "index/tree/near.h"
+#include "index/tree/plan.h"
 #include "index/tree/route.h"
 
 /* The mean of the points, or of some of them, evenly spread: it need only be near the middle. */

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "index/tree/insert.h"
 #include "index/tree/near.h"
+#include "index/tree/plan.h"
 
 /* Points that one task places; from MANY on, tiles of products find the nearest of all nodes. */
 #define TASK_POINTS 64

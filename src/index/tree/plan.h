@@ -51,4 +51,23 @@ dci_status dci_tree_plan_adopt(dci_tree_plan *plan);
 void dci_tree_plan_carry_out(dci_tree_plan *plan, const dci_tree_store *store);
 void dci_tree_plan_free(dci_tree_plan *plan);
 
+/* Insertion: a plan, then reserve, adopt (without readers), and this. Planning fails without having changed anything; the last step cannot.
+ * out_slots[i]: where the caller copies new row i to; it enters the ids into the map. */
+dci_status dci_tree_plan_insert(dci_tree *tree, dci_rows *rows, const dci_tree_source *source, dci_tree_plan *out);
+void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *out_slots);
+
+/* Removal. leaving: a set of the ids. *out_alone: no node would be left for the rows that stay; the tree must be rebuilt. */
+dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap *leaving, size_t n, const int64_t *ids,
+                                dci_tree_plan *out, bool *out_alone);
+void dci_tree_remove(dci_tree_plan *plan, const dci_tree_store *store);
+
+/* Builds into an empty tree, whose c_squared is set. out_slots[i]: where row i goes; nothing is copied. */
+dci_status dci_tree_build(dci_tree *tree, const dci_tree_source *source, const dci_progress *progress,
+                          const void *object, int32_t *out_slots);
+
+/* Another level above the top, when that has grown to more than twice top_nodes: prepared aside, its parents for the nodes
+ * below too; entered without readers. *out_parents NULL: none is wanted. */
+dci_status dci_tree_plan_level(dci_tree *tree, int32_t **out_parents);
+void dci_tree_enter_level(dci_tree *tree, int32_t *parents);
+
 #endif

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "index/tree/near.h"
-#include "index/tree/remove.h"
+#include "index/tree/plan.h"
 
 #define AT_ONCE 32
 

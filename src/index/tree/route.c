@@ -65,7 +65,6 @@ void dci_tree_route_of_cell(const dci_tree *tree, const dci_rows *rows, size_t n
                 route[p] = cell->n_rows == 0 ? scratch[p] : route[p] * share;
 }
 
-/* scratch: dim floats. */
 static void route_cell(dci_tree *tree, const dci_rows *rows, size_t node, float *scratch)
 {
         const dci_level *level = &tree->levels[0];
@@ -103,7 +102,6 @@ void dci_tree_route_of_node(const dci_tree *tree, size_t l, size_t node, float *
         }
 }
 
-/* A node above the lowest level, from its children. */
 void dci_tree_route_node(dci_tree *tree, size_t l, size_t node)
 {
         const dci_level *level = &tree->levels[l];

@@ -174,7 +174,7 @@ void dci_code_move(const dci_code_layout *layout, const unsigned char *from, siz
                 memcpy(to + at, from + at, 4);
 }
 
-/* --- the portable reader: a row's codes, then a loop ---------------------------------------------------------------- */
+/* --- the portable reader: a row's codes, then a loop -------------------------------------------------------------- */
 
 typedef struct summing {
         const dci_code_layout *layout;
@@ -183,7 +183,7 @@ typedef struct summing {
         int32_t sum;
 } summing;
 
-/* Three bits are stored in two pieces: when the first comes, the second is read ahead; when that comes, it is passed over. */
+/* Three bits are stored in two pieces: with the first the second is read ahead, and later passed over. */
 static void sum_piece(void *ctx, const piece *p)
 {
         summing *s = ctx;

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Products of low-bit codes with queries of bytes: what scans sketches.
+/* Products of low-bit codes with queries of bytes: what scans sketches.
  *
- * A block holds the codes of DCI_CODE_ROWS rows in lines of 64 bytes. A line belongs to a unit of 16 rows and gives each of them
- * one 32-bit word: byte i of it holds, from its lowest bits up, the codes for the coordinates i, 4 + i, 8 + i, ... of the line.
- * Lines come in pairs, rows 0 to 15 and rows 16 to 31, so a unit's lines are 128 bytes apart.
+ * A block holds the codes of DCI_CODE_ROWS rows in lines of 64 bytes. A line belongs to a unit of 16 rows and gives
+ * each of them one 32-bit word: byte i of it holds, from its lowest bits up, the codes for the coordinates i, 4 + i, 8
+ * + i, ... of the line. Lines come in pairs, rows 0 to 15 and rows 16 to 31, so a unit's lines are 128 bytes apart.
  *
- * Coordinates are grouped in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits coordinates, and for
- * three bits, 32 coordinates take two lines of their lower two bits, then one of their highest. Then the mixed ones: groups of four
- * coordinates, each of 1 to DCI_CODE_MIXED bits, several of them in a line.
+ * Coordinates are grouped in sections. First those of one width each, 8 bits, 4, 3, 2, then 1: a line has 32 / bits
+ * coordinates, and for three bits, 32 coordinates take two lines of their lower two bits, then one of their highest.
+ * Then the mixed ones: groups of four coordinates, each of 1 to DCI_CODE_MIXED bits, several of them in a line.
  *
- * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits, and in sections of 4, 2 and 1 bits that
- * are even, for itself, which takes half the instructions; at 5 and 6 bits for itself times 4 and 2, so that a unit of a sum is worth
- * about the same at every width, and a query's few steps go as far. The sum of level times query
- * byte over all coordinates is exact in 32 bits, so it is the same at every instruction set.
- */
+ * A code stands for one of 16 levels, 0 to 127, that the layout gives by width; at 8 bits, and in sections of 4, 2 and
+ * 1 bits that are even, for itself, which takes half the instructions; at 5 and 6 bits for itself times 4 and 2, so
+ * that a unit of a sum is worth about the same at every width, and a query's few steps go as far. The sum of level
+ * times query byte over all coordinates is exact in 32 bits, so it is the same at every instruction set. */
 #ifndef DCI_SIMD_CODES_CODES_H
 #define DCI_SIMD_CODES_CODES_H
 
@@ -36,7 +34,7 @@ enum { DCI_CODE_8, DCI_CODE_4, DCI_CODE_3, DCI_CODE_2, DCI_CODE_1, DCI_CODE_WIDT
 extern const int dci_code_bits[DCI_CODE_WIDTHS];
 extern const size_t dci_code_step[DCI_CODE_WIDTHS]; /* the coordinates of a section are a multiple of this */
 
-/* The place of the codes of a group of mixed width: a line of the section, and the bits of its bytes from `shift` on. */
+/* The place of the codes of a group of mixed width: a line of the section, and bits of its bytes from `shift`. */
 typedef struct dci_code_group {
         uint8_t line, shift, bits;
 } dci_code_group;
@@ -66,16 +64,17 @@ typedef struct dci_code_layout {
 /* Fills in n_all and n_bytes. */
 void dci_code_layout_finish(dci_code_layout *layout);
 
-/* A learned layout from what a file says: coordinates of 8 bits, lines and groups of mixed widths, each group `apart` bytes from the one
- * before (line, shift, bits). False if there is no such layout of at most `wide` coordinates and most_bytes per block. */
+/* A learned layout from what a file says: coordinates of 8 bits, lines and groups of mixed widths, each group `apart`
+ * bytes from the one before (line, shift, bits). False if there is no such layout of at most `wide` coordinates and
+ * most_bytes per block. */
 bool dci_code_layout_learned(uint64_t whole, uint64_t n_lines, uint64_t n_groups, const unsigned char *groups,
                              size_t apart, size_t wide, size_t max_bytes, dci_code_layout *out);
 
 /* The codes of a row, a byte per coordinate, into a block, whatever was there; and back. */
 void dci_code_put(const dci_code_layout *layout, unsigned char *block, size_t row, const uint8_t *codes);
 void dci_code_get(const dci_code_layout *layout, const unsigned char *block, size_t row, uint8_t *codes);
-/* The same for `n` rows at a time: words[c / 4 * n + row] has the codes of coordinates c to c + 3 in its bytes, from the lowest; lines
- * are `stride` bytes apart, and a row's words next to the others'. */
+/* The same for `n` rows at a time: words[c / 4 * n + row] has the codes of coordinates c to c + 3 in its bytes, from
+ * the lowest; lines are `stride` bytes apart, and a row's words next to the others'. */
 void dci_code_put_words(const dci_code_layout *layout, unsigned char *lines, size_t stride, size_t n,
                         const uint32_t *words);
 /* Codes of one layout from a row of one block to another's. */
@@ -99,8 +98,8 @@ DCI_INLINE const unsigned char *dci_code_unit(const unsigned char *block, size_t
 typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned char *const *units, size_t n_units,
                                  const int8_t *queries, size_t n_queries, int32_t *sums, size_t ld);
 
-/* What a sum says of a row: out[i] = scales[i] * (half_step * (2 sums[i] - twice_bias)) + fixed. No fused multiply-add: the same
- * bits at every instruction set. */
+/* What a sum says of a row: out[i] = scales[i] * (half_step * (2 sums[i] - twice_bias)) + fixed. No fused multiply-add:
+ * the same bits at every instruction set. */
 typedef void (*dci_code_estimate_fn)(const int32_t *sums, const float *scales, size_t n, float half_step,
                                      int32_t twice_bias, float fixed, float *out);
 

@@ -34,7 +34,7 @@ DCI_INLINE __m256i v_four(const int8_t *p)
         return _mm256_set1_epi32(four);
 }
 
-/* Pairs of products of 255 with 127 would not fit in 16 bits: even and odd bytes apart, which leaves every row its four. */
+/* Pairs of products of 255 with 127 would not fit in 16 bits: even and odd bytes apart; every row keeps its four. */
 DCI_INLINE __m256i w_dot_wide(__m256i acc, __m256i a, __m256i q)
 {
         const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, _mm256_set1_epi16(255)),

@@ -10,7 +10,7 @@
 
 #define w_dot(acc, a, q) _mm512_add_epi32(acc, _mm512_madd_epi16(_mm512_maddubs_epi16(a, q), _mm512_set1_epi16(1)))
 
-/* Pairs of products of 255 with 127 would not fit in 16 bits: even and odd bytes apart, which leaves every row its four. */
+/* Pairs of products of 255 with 127 would not fit in 16 bits: even and odd bytes apart; every row keeps its four. */
 DCI_INLINE __m512i w_dot_wide(__m512i acc, __m512i a, __m512i q)
 {
         const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, _mm512_set1_epi16(255)),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Plain loops, included by each codes_<isa>.c and the portable reader: the compiler makes vectors of them, and sums go to fixed places,
- * so that the bits are the same. No fused multiply-add. */
+/* Plain loops, included by each codes_<isa>.c and the portable reader: the compiler makes vectors of them, and sums go
+ * to fixed places, so that the bits are the same. No fused multiply-add. */
 #include "simd/codes/codes.h"
 
 static void estimate(const int32_t *sums, const float *scales, size_t n, float half_step, int32_t twice_bias,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The reader of low-bit codes, included once by each codes_<isa>.c, which defines before:
+/* The reader of low-bit codes, included once by each dot_<isa>.c, which defines before:
  *
  *   V, W                    bytes of some rows' words; sums of 32 bits, one per row
  *   v_load(p) v_mask(byte) v_levels(table of 16 bytes) v_and(a, b) v_or(a, b)
@@ -14,9 +13,8 @@
  *   w_dot_wide(acc, a, q)   the same for a from 0 to 255
  *   E                       sums of even sections on their way: e_zero() e_dot(acc, a, q) e_flush(sum, acc) = sum + acc
  *   E_ROOM(bits)            lines that fit in one before it is flushed
- *   UNSHIFTED               defined if w_dot_wide takes codes at their place in the byte; then also w_right(a, bits), exact
- *   READER, NAME            the reader, and what it is called
- */
+ *   UNSHIFTED               defined if w_dot_wide takes codes at their place in the byte; then w_right(a, bits), exact
+ *   READER, NAME            the reader, and what it is called */
 #include "simd/codes/dot_loops.h"
 
 #define PAIR (2 * DCI_CODE_LINE)

@@ -34,8 +34,8 @@ typedef struct coded {
         F level;
 } coded;
 
-/* The level of a coordinate, around zero in units of levels: in even steps, or, up to 4 bits, on both sides alike: how many limits are
- * below the magnitude. */
+/* The level of a coordinate, around zero in units of levels: in even steps, or, up to 4 bits, on both sides alike: how
+ * many limits are below the magnitude. */
 DCI_INLINE coded code_of(const dci_code_levels *levels, F x, int bits)
 {
         const F zero = f_all(0.0f);
@@ -171,10 +171,10 @@ static void lengths_of(const dci_code_levels *levels, const float *y, size_t ld,
         }
 }
 
-/* --- with a worth ---------------------------------------------------------------------------------------------------- */
+/* --- with a worth ------------------------------------------------------------------------------------------------- */
 
-/* A row whose coordinates are larger than is usual, in units of their deviations, is coded in larger units: what is beyond the last
- * level costs more than steps that are wider (docs/sketches.md). */
+/* A row whose coordinates are larger than is usual, in units of their deviations, is coded in larger units: what is
+ * beyond the last level costs more than steps that are wider (docs/sketches.md). */
 static F unit_of(const dci_code_levels *levels, const float *y, size_t ld)
 {
         const F zero = f_all(0.0f), most = f_all(-FAR_OFF);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A part of codes/encode_template.h with LANES 4: one row, four coordinates in a vector. The four sums that are adjacent where a vector
- * has a coordinate of several rows are the lanes of one here, so that the bits are the same. */
+/* A part of codes/encode_template.h with LANES 4: one row, four coordinates in a vector. The four sums that are
+ * adjacent where a vector has a coordinate of several rows are the lanes of one here, so that the bits are the same. */
 #include "simd/codes/encode.h"
 
 DCI_INLINE float f_total(F a)

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The writer of low-bit codes, included once by each codes_write_<isa>.c, which defines before:
+/* The writer of low-bit codes, included once by each encode_<isa>.c, which defines before:
  *
- *   LANES, F, I, M          rows at a time; as many floats; as many words of 32 bits, or pairs of 16; a choice for each lane
+ *   LANES, F, I, M          rows at a time; so many floats; words of 32 bits, or pairs of 16; a choice for each lane
  *   RADIX                   2^RADIX vectors stay in registers
  *   f_load(p) f_store(p, a) f_all(x) f_add(a, b) f_sub(a, b) f_mul(a, b) f_div(a, b) f_sqrt(a) f_max(a, b)
  *   f_transpose(rows)       LANES vectors, in place
- *   f_more(a, b)            a > b, an M; f_pick(m, a, b) i_pick(m, a, b): a where it holds; f_if(m, a) i_if(m, a): and else 0
+ *   f_more(a, b)            a > b, an M; f_pick(m, a, b) i_pick(m, a, b): a where true; f_if(m, a) i_if(m, a): else 0
  *   f_fma(a, b, c)          a * b + c, as the kernels have it
  *   i_zero() i_load(p) i_store(p, a) i_all(x) i_and(a, b) i_or(a, b) i_xor(a, b) i_left(a, bits)
  *   i_round(F)              to the nearest word, even; f_from(I) and back
- *   i_pair(a, b)            the lower half of a's words, that of b's above; i_low(a) i_high(a): one of them as a word, from 0 on
+ *   i_pair(a, b)            the lower half of a's words, that of b's above; i_low(a) i_high(a): one of them as a word
  *   i_all16(x) i_add16(a, b) i_abs16(a) i_min16(a, b) i_sign16(a): -1 where negative
  *   i_times16(a, b)         a b / 2^16, rounded down; both from 0 to 32767
  *   i_dot(acc, a, b)        acc + the sum of both products
  *   WRITER                  the writer
- *   ONE                     with LANES 4: defined if it also writes rows one by one
- */
+ *   ONE                     with LANES 4: defined if it also writes rows one by one */
 #include <math.h>
 #include <string.h>
 
@@ -60,7 +58,7 @@ static void gather(const dci_code_transpose_block *turn, const float *const *row
         }
 }
 
-/* `log` stages of a Hadamard transform on 2^log vectors, `step` coordinates apart; signs: of the first of them, or NULL. */
+/* `log` stages of a Hadamard transform on 2^log vectors, `step` coordinates apart; signs: of the first, or NULL. */
 DCI_INLINE void butterflies(float *y, size_t step, size_t log, const float *signs)
 {
         F x[1 << RADIX];
@@ -190,7 +188,8 @@ static void make_whole(const float *y, size_t dim, F factor, uint32_t *whole)
         }
 }
 
-/* What a step leaves: of levels m + 1/2 for coordinates of magnitude a, twice the sum of products and four times that of squares. */
+/* What a step leaves: of levels m + 1/2 for coordinates of magnitude a, twice the sum of products and four times that
+ * of squares. */
 typedef struct chosen {
         I inverse;
         F products, squares;
@@ -254,8 +253,8 @@ DCI_INLINE chosen best_step(const dci_code_even *even, const step_sums *s)
         return best;
 }
 
-/* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), four of each side by side, of
- * every fourth coordinate. */
+/* A scale near the one to come, and what it leaves over: sums of (y - scale z)^2 and of z (y - scale z), four of each
+ * side by side, of every fourth coordinate. */
 typedef struct settling {
         F scale, left[4], along[4];
         I inverse;
@@ -343,8 +342,8 @@ static void finish(const settling *s, F square, F levels2, const float *back, dc
         f_store(out->reach, f_mul(f_mul(scale, f_sqrt(levels2)), undo));
 }
 
-/* From the sums over all coordinates to where lines can be written: a row in each lane, or one row. length: of those that are not taken
- * for nothing, else 0. */
+/* From the sums over all coordinates to where lines can be written: a row in each lane, or one row. length: of those
+ * that are not taken for nothing, else 0. */
 DCI_INLINE settling begin_settling(const dci_code_even *even, F length, const chosen *best)
 {
         const F zero = f_all(0.0f), half = f_mul(f_all(0.5f), best->products);

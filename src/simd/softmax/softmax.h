@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Approximate softmax of many keys under some queries, by products of bytes, for ranking only. A softmax over keys does not change
- * when one row is taken from all of them, nor a product when its coordinates are scaled in the keys and back in the queries, so both
- * are free to make bytes say more.
+/* Approximate softmax of many keys under some queries, by products of bytes, for ranking only. A softmax over keys does
+ * not change when one row is taken from all of them, nor a product when its coordinates are scaled in the keys and back
+ * in the queries, so both are free to make bytes say more.
  *
- * Keys are stored in tiles of DCI_SOFTMAX_ROWS, four coordinates of all rows at a time: [units][DCI_SOFTMAX_ROWS][4]. Byte b of
- * row i means (b - 128) * scales[i]. Queries are rows of units * 4 bytes, signed, padded with zeros.
- */
+ * Keys are stored in tiles of DCI_SOFTMAX_ROWS, four coordinates of all rows at a time: [units][DCI_SOFTMAX_ROWS][4].
+ * Byte b of row i means (b - 128) * scales[i]. Queries are rows of units * 4 bytes, signed, padded with zeros. */
 #ifndef DCI_SIMD_SOFTMAX_SOFTMAX_H
 #define DCI_SIMD_SOFTMAX_SOFTMAX_H
 
@@ -34,18 +32,21 @@ DCI_INLINE size_t dci_softmax_units(size_t dim)
 }
 
 typedef struct dci_softmax_kernels {
-        /* n <= DCI_SOFTMAX_ROWS rows, dim apart, to a tile: (rows[i][j] - centre[j]) * inverse[j] in steps of scales[i], which is the greatest
-         * of the row's over 127, rounded. Rows that are not there are 128s, their scales 0. What is rounded overwrites the rows. No NaN. */
+        /* n <= DCI_SOFTMAX_ROWS rows, dim apart, to a tile: (rows[i][j] - centre[j]) * inverse[j] in steps of
+         * scales[i], which is the greatest of the row's over 127, rounded. Rows that are not there are 128s, their
+         * scales 0. What is rounded overwrites the rows. No NaN. */
         void (*pack)(float *rows, size_t n, size_t dim, const float *centre, const float *inverse, uint8_t *tile,
                      float *scales);
 
-        /* For n <= DCI_SOFTMAX_ROWS rows of a tile and each query the score x = (product of bytes) * scales[i] * scale - shift, in powers of
-         * two, and 2^x, right to 2e-4 from -126 on and less than 2^-126 below. Lane i mod 16 of a query's sum grows by it, that of its most
-         * becomes at least x, and it is stored as bf16 (0 for rows that are not there), rounded: terms[(q / 2 * DCI_SOFTMAX_ROWS + i) * 2 + q mod
-         * 2]. 2^x may be infinite, and then the terms are of no use. */
+        /* For n <= DCI_SOFTMAX_ROWS rows of a tile and each query the score x = (product of bytes) * scales[i] * scale
+         * - shift, in powers of two, and 2^x, right to 2e-4 from -126 on and less than 2^-126 below. Lane i mod 16 of a
+         * query's sum grows by it, that of its most becomes at least x, and it is stored as bf16 (0 for rows that are
+         * not there), rounded: terms[(q / 2 * DCI_SOFTMAX_ROWS + i) * 2 + q mod 2]. If 2^x is infinite, terms are
+         * useless. */
         void (*terms)(const dci_softmax *softmax, const uint8_t *tile, const float *scales, size_t n, uint16_t *terms);
 
-        /* out[i] += sum over queries of weights[q] * terms of row i, for all rows of a tile; queries in order, by fused multiply-add. */
+        /* out[i] += sum over queries of weights[q] * terms of row i, for all rows of a tile; in order, by fused
+         * multiply-add. */
         void (*add)(const uint16_t *terms, const float *weights, size_t n_queries, float *out);
 } dci_softmax_kernels;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Approximate softmax with AVX-512 that has no products of bytes (Intel before Cascade Lake): by products of 16 bits, as many multiply-adds as of floats. The bits are
- * those of softmax/softmax_vnni.c, so that the level avx512 has one answer. */
+/* Approximate softmax with AVX-512 that has no products of bytes (Intel before Cascade Lake): by products of 16 bits,
+ * as many multiply-adds as of floats. The bits are those of softmax/softmax_vnni.c: one answer per level. */
 #include "core/internal.h"
 
 #include <immintrin.h>

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Approximate softmax with AVX-512, with products of bytes as the source that includes this has them. What it defines before:
+/* Approximate softmax with AVX-512, with products of bytes as the source that includes this has them. What it defines
+ * before:
  *
- *      SOFTMAX_TABLE                    the name of the table
- *      softmax_bytes               bytes of 16 rows, or of a query, as products take them
+ *      SOFTMAX_TABLE            the name of the table
+ *      softmax_bytes            bytes of 16 rows, or of a query, as products take them
  *      of_keys(), of_query()    from fours of bytes, unsigned and signed
- *      added(sum, keys, query)  each sum and the four products of its bytes: whole numbers, so all sources give the same bits
- */
+ *      added(sum, keys, query)  each sum and the four products of its bytes: whole numbers: the same bits everywhere */
 #include <immintrin.h>
 #include <math.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 #define VECTORS (DCI_SOFTMAX_ROWS / LANES)
 #define UNIT_BYTES (DCI_SOFTMAX_ROWS * 4)
 
-/* --- keys ---------------------------------------------------------------------------------------------------------------- */
+/* --- keys --------------------------------------------------------------------------------------------------------- */
 
 DCI_INLINE __mmask16 some(size_t n)
 {
@@ -34,8 +33,8 @@ DCI_INLINE __m512 moved(float *row, __mmask16 valid, const float *centre, const 
         return _mm512_abs_ps(x);
 }
 
-/* Moves a row, and returns what its steps are worth. Those too small for their inverse to be a number count as none: such a row's scores
- * are as good as equal. */
+/* Moves a row, and returns what its steps are worth. Those too small for their inverse to be a number count as none:
+ * such a row's scores are as good as equal. */
 static float move(float *row, size_t dim, const float *centre, const float *inverse)
 {
         __m512 most = _mm512_setzero_ps();
@@ -126,7 +125,7 @@ static void pack(float *rows, size_t n, size_t dim, const float *centre, const f
                           dim, centre, inverse, tile + i * 4, scales + i);
 }
 
-/* --- scores and terms ----------------------------------------------------------------------------------------------------- */
+/* --- scores and terms --------------------------------------------------------------------------------------------- */
 
 /* 2^r on [-1/2, 1/2], right to 7.5e-5. */
 DCI_INLINE __m512 power_of_two(__m512 x, __mmask16 valid)

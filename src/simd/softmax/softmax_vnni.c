@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Approximate softmax with AVX-512 VNNI: Intel from Cascade Lake, AMD from Zen 4. 128 multiply-adds a cycle where there are two units, four times as
- * many as of floats. */
+/* Approximate softmax with AVX-512 VNNI: Intel from Cascade Lake, AMD from Zen 4. 128 multiply-adds a cycle where there
+ * are two units, four times as many as of floats. */
 #include "core/internal.h"
 
 #include <immintrin.h>

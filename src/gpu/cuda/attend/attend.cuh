@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention of one query position per sequence, over rows wherever they are (split-KV decode; Dao et al. 2023,
+/* Attention of one query position per sequence, over rows wherever they are (split-KV decode; Dao et al. 2023,
  * "Flash-Decoding").
  *
  * A block takes a part of one sequence and kv head; its warps take tiles of 16 tokens in turns, each with the running
@@ -12,14 +11,14 @@
  * holds which coordinate is free as long as query and key, or output and value, agree. With g = lane / 4 and c = lane %
  * 4,
  *
- *      scores   A = queries (16 rows x 16 coordinates), B = keys (16 coordinates x 8 tokens): lane g,c holds of token g the coordinates
- *               32 j + 8 c .. + 7, which serve two steps
- *      output   A = weights (16 rows x 16 tokens), B = values (16 tokens x 8 coordinates): lane g,c loads of tokens 2c, 2c+1, 2c+8, 2c+9
- *               the coordinates 64 a + 8 g .. + 7, and its column n = g of tile e is coordinate 64 a + 8 g + e
+ *      scores   A = queries (16 rows x 16 coordinates), B = keys (16 coordinates x 8 tokens): lane g,c holds of token g
+ *               the coordinates 32 j + 8 c .. + 7, which serve two steps
+ *      output   A = weights (16 rows x 16 tokens), B = values (16 tokens x 8 coordinates): lane g,c loads of tokens 2c,
+ *               2c+1, 2c+8, 2c+9 the coordinates 64 a + 8 g .. + 7, and its column n = g of tile e is coordinate 64 a +
+ *               8 g + e
  *
  * With at most 8 query heads in a group, rows 8 to 15 of A are what rounding to the rows' type takes from rows 0 to 7,
- * of queries and of weights: scores and outputs are then as good as f32 ones, at no cost.
- */
+ * of queries and of weights: scores and outputs are then as good as f32 ones, at no cost. */
 #ifndef DCI_GPU_CUDA_ATTEND_ATTEND_CUH
 #define DCI_GPU_CUDA_ATTEND_ATTEND_CUH
 
@@ -137,10 +136,8 @@ static __device__ __forceinline__ float query_of(const dci_gpu_attend_args &a, i
         return __bfloat162float(__ldcg(static_cast<const __nv_bfloat16 *>(a.queries) + at));
 }
 
-/*
- * Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads
- * 8 coordinates of one or two rows, and puts them there once others' loads are on their way, too.
- */
+/* Queries as the A fragments of the scores: [32 coordinates][lane][row g: 4 words, row g + 8: 4 words]. A thread loads
+ * 8 coordinates of one or two rows, and puts them there once others' loads are on their way, too. */
 template <class T, int D, bool PARTS, int THREADS> struct Queries {
         static constexpr int R = PARTS ? 1 : 2, PIECES = D > THREADS ? D / THREADS : 1;
         float x[PIECES][R][8];
@@ -219,9 +216,7 @@ template <class T, int D, bool PARTS> struct Running {
                 }
         }
 
-        /*
-         * Weights as A fragments; what was summed before becomes smaller where the maximum grew. n: tokens that count.
-         */
+        /* Weights as A fragments; earlier sums are scaled down where the maximum grew. n: tokens that count. */
         __device__ __forceinline__ void soften(float (&s)[2][4], float factor, int n, int c, uint32_t (&weights)[4])
         {
                 float x[R][4], scale[R];
@@ -398,10 +393,7 @@ static __global__ __launch_bounds__(warps_of<D> * 32,
                         values.load(places, g);
                 else
                         keys.load(places, c);
-                /*
-                 * Nothing waits for a table: it was read a tile ago. The next keys take the place of those that
-                 * are used.
-                 */
+                /* Nothing waits for a table: it was read a tile ago. The next keys replace those that are used. */
                 where = later;
                 if (next + W < job.last)
                         later = where_of<SPARSE>(a, job, next + W, lane);
@@ -439,15 +431,8 @@ typedef void (*AttendKernel)(dci_gpu_attend_args);
 static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared_bytes, const dci_gpu_attend_args &args,
                                  const GpuStream &stream)
 {
-        const cudaError_t error =
-                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(args.n_splits, args.n_heads, args.n_sequences);
-        config.blockDim = dim3(n_warps * 32);
-        config.dynamicSmemBytes = shared_bytes;
-        return launch_early(stream, &config, kernel, args);
+        return launch_shared(stream, dim3(args.n_splits, args.n_heads, args.n_sequences), n_warps * 32, shared_bytes,
+                             kernel, args);
 }
 
 template <class T, int D, bool PARTS, bool SPARSE>

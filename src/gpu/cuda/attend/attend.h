@@ -10,10 +10,8 @@
 extern "C" {
 #endif
 
-/*
- * bulk_bytes: shared memory of a block where the device can fetch whole pages (compute capability 9.0), else 0.
- * cudaErrorInvalidValue: there is no kernel for the dimension.
- */
+/* bulk_bytes: shared memory of a block where the device can fetch whole pages (compute capability 9.0), else 0.
+ * cudaErrorInvalidValue: there is no kernel for the dimension. */
 cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, size_t bulk_bytes, const GpuStream &stream);
 cudaError_t dci_gpu_cuda_attend_bf16(const dci_gpu_attend_args *args, size_t bulk_bytes, const GpuStream &stream);
 

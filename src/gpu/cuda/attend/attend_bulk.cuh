@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention over all of a pool's rows where the copy engine of a multiprocessor (compute capability 9.0) fetches them:
- * a tile's keys and values are contiguous in a page, so a few requests bring them to shared memory, some
- * tiles ahead. A warp works alone: it has its own stages and barriers. Otherwise as attend_kernel.
- */
+/* Attention over all of a pool's rows where the copy engine of a multiprocessor (compute capability 9.0) fetches them:
+ * a tile's keys and values are contiguous in a page, so a few requests bring them to shared memory, some tiles ahead. A
+ * warp works alone: it has its own stages and barriers. Otherwise as attend_kernel. */
 #ifndef DCI_GPU_CUDA_ATTEND_ATTEND_BULK_CUH
 #define DCI_GPU_CUDA_ATTEND_ATTEND_BULK_CUH
 
 #include "gpu/cuda/attend/attend.cuh"
 #include "gpu/cuda/bulk.cuh"
 
-/*
- * Warps, and the tiles of each that are there or on their way: some 64 KiB of a multiprocessor. Less leaves the memory
- * idle; with more under way at once it is up to six per cent slower.
- */
+/* Warps, and the tiles of each that are there or on their way: some 64 KiB of a multiprocessor. Less leaves the memory
+ * idle; with more under way at once it is up to six per cent slower. */
 template <int D> constexpr int bulk_warps = D == 64 ? 8 : 4;
 template <int D> constexpr int bulk_stages = D == 96 ? 3 : 2;
 /* So much shared memory at least, so that no two blocks share a multiprocessor. */
@@ -153,10 +149,7 @@ static __global__ void attend_bulk_kernel(const __grid_constant__ dci_gpu_attend
 }
 #endif
 
-/*
- * Not all devices that can fetch pages have room for their stages (compute capability 12.0): there rows go into
- * registers as in the other kernels.
- */
+/* Some devices that can fetch pages lack room for their stages (12.0): there rows go into registers. */
 template <class T, int D, bool PARTS>
 static cudaError_t launch_dense(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {
@@ -181,18 +174,8 @@ static cudaError_t launch_dim(const dci_gpu_attend_args &args, size_t bulk_bytes
 template <class T>
 static cudaError_t launch_type(const dci_gpu_attend_args &args, size_t bulk_bytes, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch_dim<T, 64>(args, bulk_bytes, stream);
-        case 96:
-                return launch_dim<T, 96>(args, bulk_bytes, stream);
-        case 128:
-                return launch_dim<T, 128>(args, bulk_bytes, stream);
-        case 256:
-                return launch_dim<T, 256>(args, bulk_bytes, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue,
+                        [&](auto dim) { return launch_dim<T, dim.value>(args, bulk_bytes, stream); });
 }
 
 #endif

@@ -10,21 +10,10 @@ cudaError_t dci_gpu_cuda_attend_f16(const dci_gpu_attend_args *args, size_t bulk
         return launch_type<Half>(*args, bulk_bytes, stream);
 }
 
-/*
- * Of either type, and wherever its rows are: who fetches whole pages and has too little for that attends as others do.
- */
+/* Of either type, wherever the rows are: without room for whole pages, rows go into registers. */
 extern "C" size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group)
 {
-        switch (dim) {
-        case 64:
-                return group <= 8 ? block_bytes<64, true> : block_bytes<64, false>;
-        case 96:
-                return group <= 8 ? block_bytes<96, true> : block_bytes<96, false>;
-        case 128:
-                return group <= 8 ? block_bytes<128, true> : block_bytes<128, false>;
-        case 256:
-                return group <= 8 ? block_bytes<256, true> : block_bytes<256, false>;
-        default:
-                return SIZE_MAX;
-        }
+        return with_dim(dim, SIZE_MAX, [group](auto d) {
+                return group <= 8 ? block_bytes<d.value, true> : block_bytes<d.value, false>;
+        });
 }

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * How warps of a block, blocks of a head and the tail become one: by log-sum-exp. Threads take four coordinates of a
- * query at a time.
- */
+/* Merges warps of a block, blocks of a head and the tail by log-sum-exp. Threads take four coordinates at a time. */
 #ifndef DCI_GPU_CUDA_ATTEND_ATTEND_MERGE_CUH
 #define DCI_GPU_CUDA_ATTEND_ATTEND_MERGE_CUH
 
@@ -179,10 +176,7 @@ static __device__ __forceinline__ bool leave_part(const dci_gpu_attend_args &a, 
         return s.last;
 }
 
-/*
- * Outputs of one head from all parts, in their order whoever comes last. A thread reads what it needs of several parts
- * at once.
- */
+/* Outputs of one head from all parts, in their order whoever comes last. A thread reads several parts at once. */
 template <int D> static __device__ __forceinline__ void merge_parts(const dci_gpu_attend_args &a, const Job &job)
 {
         constexpr int AT_ONCE = 16;

@@ -38,10 +38,8 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_attend_args &a, bool 
         return job;
 }
 
-/*
- * Pages' tables, which no kernel writes, are read by all of a block's warps: through the first-level cache, as what
- * never changes; but past it where it may be the kernel's turn only later.
- */
+/* Pages' tables, which no kernel writes, are read by all of a block's warps: through the first-level cache, as what
+ * never changes; but past it where it may be the kernel's turn only later. */
 static __device__ __forceinline__ int block_of(const dci_gpu_attend_args &a, const Job &job, int position)
 {
         const int32_t *at = a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift);
@@ -80,9 +78,7 @@ static __device__ __forceinline__ int slot_of(const dci_gpu_attend_args &a, cons
         return ~position;
 }
 
-/*
- * What is looked up of a tile, two tiles ahead: sparse, the slot of token lane % 16; dense, the blocks of both halves.
- */
+/* What is looked up of a tile, two tiles ahead: the slot of token lane % 16, or (dense) the blocks of both halves. */
 struct Where {
         int first, second;
 };

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each
+/* What scores are made from. A tile is 32 candidates of one head, a block of their codes, and four warps make it: each
  * eight rows, four threads to a row (cuda/encode/encode_row.cuh). Words of keys go straight to memory, eight rows and
  * so a sector at a time; values, whose words are of one coordinate of many tokens, go through shared memory.
  *
- * A decode step usually encodes nothing: then blocks read `from` and `to` of all sequences and end.
- */
+ * A decode step usually encodes nothing: then blocks read `from` and `to` of all sequences and end. */
 #include "gpu/cuda/encode/encode_pages.cuh"
 #include "gpu/cuda/encode/encode_row.cuh"
 #include "gpu/cuda/launch.cuh"
@@ -61,9 +59,7 @@ static __host__ __device__ inline int width_of(int kind, int dim)
 
 /* --- codes -------------------------------------------------------------------------------------------------------- */
 
-/*
- * A head's centre and the signs of rounds that are gone through, by the threads that will read them. Needs all threads.
- */
+/* A head's centre and the signs of rounds that are gone through, by the threads that read them. Needs all. */
 template <int DIM>
 static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *centre, const float *signs)
 {
@@ -77,10 +73,8 @@ static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *
         __syncthreads();
 }
 
-/*
- * Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others
- * stay as they are but with `fill`. Needs all threads.
- */
+/* Words of values: of one coordinate, of as many tokens as a line has. Rows [first, end) of the tile are there; others
+ * stay as they are but with `fill`. Needs all threads. */
 template <int DIM>
 static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, unsigned char *tail, int tile, int first,
                                                     int end, bool fill)
@@ -108,10 +102,8 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
         }
 }
 
-/*
- * Candidates of one tile among [first, end), of which there is one at least; with `fill`, places of others become
- * zeros. Needs all threads.
- */
+/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, others become zeros. Needs
+ * all threads. */
 template <int DIM>
 static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
                                                  bool is_value, unsigned char *part, int tile, int first, int end,
@@ -329,7 +321,8 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
                                args.n_candidates, true);
 }
 
-static __global__ void __launch_bounds__(n_threads) pages_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args)
+static __global__ void __launch_bounds__(n_threads)
+        pages_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args)
 {
         const int threads = args.dim / 8, per_chunk = DCI_GPU_CHUNK >> args.group_shift,
                   row_bytes = width_of(args.kind, args.dim) * 2;
@@ -380,30 +373,6 @@ static dci_status check_shape(int dim, int kind, int bits, int value_bits)
         return DCI_OK;
 }
 
-static cudaLaunchConfig_t config_of(void *stream, dim3 grid, int threads)
-{
-        cudaLaunchConfig_t config = {};
-        config.gridDim = grid;
-        config.blockDim = (unsigned)threads;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return config;
-}
-
-static cudaError_t launch_form(const GpuStream &stream, cudaLaunchConfig_t *config, const dci_gpu_encode_args &args,
-                               const Sides &sides)
-{
-        switch (args.dim) {
-        case 64:
-                return launch_early(stream, config, form_kernel<64>, args, sides);
-        case 96:
-                return launch_early(stream, config, form_kernel<96>, args, sides);
-        case 128:
-                return launch_early(stream, config, form_kernel<128>, args, sides);
-        default:
-                return launch_early(stream, config, form_kernel<256>, args, sides);
-        }
-}
-
 extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, const dci_gpu_encode_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
@@ -440,47 +409,34 @@ extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, con
         }
         const int64_t jobs = (int64_t)args->n_layers * args->n_sequences * args->n_heads * sides.n;
         const int64_t most = (int64_t)cuda->multiprocessors * (args->dim == 256 ? 2 : 4);
-        cudaLaunchConfig_t config = config_of(stream, dim3((unsigned)(jobs < most ? jobs : most)), n_threads);
-        return dci_gpu_cuda_status(launch_form(stream_of(cuda, stream), &config, *args, sides),
-                                   "summaries of %d layers cannot be queued", args->n_layers);
-}
-
-static cudaError_t launch_prompt(const cudaLaunchConfig_t &config, const dci_gpu_encode_prompt_args &args,
-                                 const Sides &sides)
-{
-        switch (args.dim) {
-        case 64:
-                return cudaLaunchKernelEx(&config, prompt_kernel<64>, args, sides);
-        case 96:
-                return cudaLaunchKernelEx(&config, prompt_kernel<96>, args, sides);
-        case 128:
-                return cudaLaunchKernelEx(&config, prompt_kernel<128>, args, sides);
-        default:
-                return cudaLaunchKernelEx(&config, prompt_kernel<256>, args, sides);
-        }
+        const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
+                return launch_kernel(stream_of(cuda, stream), dim3((unsigned)(jobs < most ? jobs : most)), n_threads, 0,
+                                     form_kernel<dim.value>, *args, sides);
+        });
+        return dci_gpu_cuda_status(error, "summaries of %d layers cannot be queued", args->n_layers);
 }
 
 /* Centres, then codes, of keys and values at once. */
-static cudaError_t form_codes(void *stream, const dci_gpu_encode_prompt_args &args, const Sides &sides)
+static cudaError_t form_codes(const GpuStream &on, const dci_gpu_encode_prompt_args &args, const Sides &sides)
 {
         const unsigned n_heads = (unsigned)args.n_heads, n_sides = (unsigned)sides.n;
         const int n_parts = (args.n_candidates + sum_rows - 1) / sum_rows, per_block = n_threads / (args.dim / 8);
         const int n_chunks = (args.n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
-        cudaLaunchConfig_t config =
-                config_of(stream, dim3((unsigned)((n_parts + per_block - 1) / per_block), n_heads, n_sides), n_threads);
-        cudaError_t error = cudaLaunchKernelEx(&config, sums_kernel, args, sides);
+        const dim3 grid((unsigned)(n_chunks * (chunk_tiles / prompt_tiles)), n_heads, n_sides);
+        cudaError_t error = launch_kernel(on, dim3((unsigned)((n_parts + per_block - 1) / per_block), n_heads, n_sides),
+                                          n_threads, 0, sums_kernel, args, sides);
+        if (error == cudaSuccess)
+                error = launch_kernel(on, dim3((unsigned)args.dim / 32, n_heads, n_sides), 256, 0, centre_kernel, args,
+                                      sides);
         if (error != cudaSuccess)
                 return error;
-        config = config_of(stream, dim3((unsigned)args.dim / 32, n_heads, n_sides), 256);
-        error = cudaLaunchKernelEx(&config, centre_kernel, args, sides);
-        if (error != cudaSuccess)
-                return error;
-        config = config_of(stream, dim3((unsigned)(n_chunks * (chunk_tiles / prompt_tiles)), n_heads, n_sides),
-                           n_threads);
-        return launch_prompt(config, args, sides);
+        return with_dim(args.dim, cudaErrorInvalidValue, [&](auto dim) {
+                return launch_kernel(on, grid, n_threads, 0, prompt_kernel<dim.value>, args, sides);
+        });
 }
 
-extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stream, const dci_gpu_encode_prompt_args *args)
+extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stream,
+                                                 const dci_gpu_encode_prompt_args *args)
 {
         (void)gpu;
         if (args->n_candidates <= 0 || args->n_heads <= 0)
@@ -490,6 +446,7 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
                 return status;
         if (args->n_heads > 65535)
                 return dci_fail(DCI_ERR_LIMIT, "%d heads: the device's kernel takes 65535", args->n_heads);
+        const GpuStream on = stream_of(nullptr, stream);
         Sides sides = {};
         cudaError_t error = cudaSuccess;
         if (args->kind == DCI_GPU_CODES) {
@@ -499,9 +456,8 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
         } else {
                 const int n_chunks = (args->n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
                 const int64_t n = (int64_t)n_chunks * (DCI_GPU_CHUNK >> args->group_shift) * (args->dim / 8);
-                const cudaLaunchConfig_t config = config_of(
-                        stream, dim3((unsigned)((n + n_threads - 1) / n_threads), (unsigned)args->n_heads), n_threads);
-                error = cudaLaunchKernelEx(&config, pages_kernel, *args);
+                const dim3 grid((unsigned)((n + n_threads - 1) / n_threads), (unsigned)args->n_heads);
+                error = launch_kernel(on, grid, n_threads, 0, pages_kernel, *args);
         }
         if (args->value_bits != 0) {
                 Side *side = &sides.side[sides.n++];
@@ -517,6 +473,6 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
                 set_steps(args->dim, args->value_bits, &side->steps);
         }
         if (error == cudaSuccess && sides.n > 0)
-                error = form_codes(stream, *args, sides);
+                error = form_codes(on, *args, sides);
         return dci_gpu_cuda_status(error, "summaries of %d tokens cannot be queued", args->n_candidates);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A prompt's learned codes (args/learned.h). A tile is 64 candidates of one head. Their keys come from the pool in host
+/* A prompt's learned codes (args/learned.h). A tile is 64 candidates of one head. Their keys come from the pool in host
  * memory, all of a tile's at once, since the bus is what takes longest; then
  *
  *  - a matrix product transforms them: each thread has eight rows and some columns, and goes through the coordinates of
@@ -9,11 +8,10 @@
  *  - two threads make a row's codes: one has the even coordinates and one the odd ones, as the CPU's sums are
  *    adjacent.
  *
- * Every product and sum outside of the transform is rounded once, in the CPU's order: no contraction.
- */
+ * Every product and sum outside of the transform is rounded once, in the CPU's order: no contraction. */
 #include <cuda_fp16.h>
 
-#include "gpu/cuda/launchers.h"
+#include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/ptx.cuh"
 #include "gpu/cuda/rows.cuh"
 
@@ -38,10 +36,7 @@ template <int DIM> struct Shape {
                 (int)sizeof(float) * (DIM * y_ld + at_once * DIM) + (int)sizeof(dci_gpu_writer);
 };
 
-/*
- * Shared memory: rows, [coordinate][row], later replaced by transformed rows; a part of the transform; the
- * head's record.
- */
+/* Shared memory: rows, [coordinate][row], later transformed rows; a part of the transform; the head's record. */
 template <int DIM> struct Shared {
         float *rows, *to;
         const dci_gpu_writer *writer;
@@ -55,10 +50,8 @@ static __device__ __forceinline__ float half_of(uint32_t pair, int upper, bool i
         return is_f16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float((uint32_t)bits << 16);
 }
 
-/*
- * Where coordinate i of a row is: so that threads which have one row's coordinates write to different banks, and four
- * rows stay together.
- */
+/* Where coordinate i of a row is: threads with one row's coordinates write to different banks, and four rows stay
+ * together. */
 static __device__ __forceinline__ int x_at(int i, int row)
 {
         return i * x_ld + (row ^ ((i >> 3 & 15) << 2));
@@ -350,18 +343,11 @@ static __global__ void __launch_bounds__(Shape<DIM>::threads, DIM == 256 ? 1 : 3
 template <int DIM, bool FUSED>
 static cudaError_t launch(const dci_gpu_cuda *cuda, void *stream, const dci_gpu_encode_learned_args &args)
 {
-        const int shared = Shape<DIM>::shared_bytes;
         const int64_t jobs =
                 (int64_t)args.n_heads * ((args.n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK) * chunk_tiles;
         const int64_t most = args.n_blocks > 0 ? args.n_blocks : (int64_t)cuda->multiprocessors * (DIM == 256 ? 2 : 3);
-        const cudaError_t error = cudaFuncSetAttribute(form_learned_kernel<DIM, FUSED>,
-                                                       cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)(jobs < most ? jobs : most));
-        config.blockDim = dim3((unsigned)Shape<DIM>::threads);
-        config.dynamicSmemBytes = (size_t)shared;
-        config.stream = static_cast<cudaStream_t>(stream);
-        return error == cudaSuccess ? cudaLaunchKernelEx(&config, form_learned_kernel<DIM, FUSED>, args) : error;
+        return launch_shared(stream_of(nullptr, stream), dim3((unsigned)(jobs < most ? jobs : most)),
+                             Shape<DIM>::threads, Shape<DIM>::shared_bytes, form_learned_kernel<DIM, FUSED>, args);
 }
 
 template <int DIM>
@@ -372,44 +358,20 @@ static cudaError_t launch_as(const dci_gpu_cuda *cuda, void *stream, const dci_g
 
 extern "C" size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim)
 {
-        switch (dim) {
-        case 64:
-                return Shape<64>::shared_bytes;
-        case 96:
-                return Shape<96>::shared_bytes;
-        case 128:
-                return Shape<128>::shared_bytes;
-        case 256:
-                return Shape<256>::shared_bytes;
-        default:
-                return SIZE_MAX;
-        }
+        return with_dim(dim, SIZE_MAX, [](auto d) { return (size_t)Shape<d.value>::shared_bytes; });
 }
 
 extern "C" dci_status dci_gpu_cuda_encode_learned(struct dci_gpu *gpu, void *stream,
-                                                const dci_gpu_encode_learned_args *args)
+                                                  const dci_gpu_encode_learned_args *args)
 {
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
-        cudaError_t error;
         if (args->n_candidates <= 0 || args->n_heads <= 0)
                 return DCI_OK;
         if (args->bits < 1 || args->bits > 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "codes of %d bits, expected 1 to 8", args->bits);
-        switch (args->dim) {
-        case 64:
-                error = launch_as<64>(cuda, stream, *args);
-                break;
-        case 96:
-                error = launch_as<96>(cuda, stream, *args);
-                break;
-        case 128:
-                error = launch_as<128>(cuda, stream, *args);
-                break;
-        case 256:
-                error = launch_as<256>(cuda, stream, *args);
-                break;
-        default:
+        if (dci_gpu_cuda_encode_learned_bytes(args->dim) == SIZE_MAX)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "keys have %d elements, expected 64, 96, 128 or 256", args->dim);
-        }
+        const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue,
+                                           [&](auto dim) { return launch_as<dim.value>(cuda, stream, *args); });
         return dci_gpu_cuda_status(error, "learned codes of %d tokens cannot be queued", args->n_candidates);
 }

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Rows of pages, as src/kv/stages/summary_pages.c: a thread has eight coordinates of a page, and goes through its
- * tokens one after another.
- */
+/* Rows of pages, as src/kv/stages/summary_pages.c: a thread has eight coordinates of a page, token by token. */
 #ifndef DCI_GPU_CUDA_ENCODE_ENCODE_PAGES_CUH
 #define DCI_GPU_CUDA_ENCODE_ENCODE_PAGES_CUH
 
@@ -56,10 +53,7 @@ static __device__ __forceinline__ void store_eight(unsigned char *to, const Eigh
                            narrow_pair(v.x[4], v.x[5], is_f16), narrow_pair(v.x[6], v.x[7], is_f16));
 }
 
-/*
- * Eight coordinates of a page of n candidates from `first` on: to its row, and, of kinds with two halves, to the second
- * one.
- */
+/* Eight coordinates of a page of n candidates from `first` on: to its row, or both halves of it. */
 static __device__ __forceinline__ void form_page(const Rows &rows, int kind, bool is_f16, int first, int n,
                                                  int coordinate, unsigned char *to, int dim)
 {

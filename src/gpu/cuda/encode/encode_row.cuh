@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of
- * them has the coordinates 4 k + i: then each of the four sums that are contiguous on a CPU is one thread's, byte i
- * of every word of codes is thread i's, and of a Hadamard transform only the last two stages go across threads.
+/* A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of
+ * them has the coordinates 4 k + i: then each of the four sums that are contiguous on a CPU is one thread's, byte i of
+ * every word of codes is thread i's, and of a Hadamard transform only the last two stages go across threads.
  *
  * Every product and sum is rounded once, in the CPU's order: no contraction. What a CPU does in whole numbers is done
  * here in floats that hold them exactly: a row's coordinates are at most 32,700 with a length of as much, so sums of
- * levels times coordinates stay below 2^24.
- */
+ * levels times coordinates stay below 2^24. */
 #ifndef DCI_GPU_CUDA_ENCODE_ENCODE_ROW_CUH
 #define DCI_GPU_CUDA_ENCODE_ENCODE_ROW_CUH
 
@@ -20,8 +18,7 @@
 constexpr unsigned all_lanes = 0xffffffffu;
 constexpr float near_even = 12582912.0f; /* 1.5 * 2^23: a sum with it is rounded to a whole number */
 constexpr float whole_part = 8388608.0f; /* 2^23: the same, towards zero */
-constexpr float min_square = 0x1p-80f, max_square = 0x1p100f,
-                nothing = 0x1p-110f; /* as simd/codes/encode_template.h */
+constexpr float min_square = 0x1p-80f, max_square = 0x1p100f, nothing = 0x1p-110f; /* as simd/codes/encode_template.h */
 constexpr int n_stretches = 4;
 
 template <int DIM> struct Shape {
@@ -62,16 +59,14 @@ static __device__ __forceinline__ float high_half(uint32_t pair, bool is_f16)
                       : __uint_as_float(pair & 0xffff0000u);
 }
 
-/*
- * Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i
- * of all four: even: of the first and third thread's, odd: of the second's and fourth's.
- */
+/* Each of four threads has four neighbouring coordinates of its own, in two words; afterwards thread i has coordinate i
+ * of all four: even: of the first and third thread's, odd: of the second's and fourth's. */
 static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t high, int i, uint32_t *even,
                                                        uint32_t *odd)
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;
         const uint32_t other = __shfl_xor_sync(all_lanes, upper ? low : high, 2);
-        const uint32_t first = upper ? other : low, third = upper ? high : other; /* of thread i & 1, and two after it */
+        const uint32_t first = upper ? other : low, third = upper ? high : other; /* of thread i & 1, and two later */
         const uint32_t mine = __byte_perm(first, third, second ? 0x7632 : 0x5410);
         const uint32_t theirs = __shfl_xor_sync(all_lanes, __byte_perm(first, third, second ? 0x5410 : 0x7632), 1);
         *even = second ? theirs : mine;
@@ -108,10 +103,8 @@ static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>:
         }
 }
 
-/*
- * As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with
- * 1 or -1 is exact, so it makes the sum, or the difference to the lower thread's, in one rounding.
- */
+/* As dci_rotate: signs, then stages from the widest to the narrowest. Of the last two a thread has half: a product with
+ * 1 or -1 is exact, so it makes the sum, or the difference to the lower thread's, in one rounding. */
 template <int DIM>
 static __device__ __forceinline__ void rotate_row(float (&y)[Shape<DIM>::k], const float *signs, int i)
 {
@@ -161,10 +154,7 @@ static __device__ __forceinline__ double power_of_two(int exponent)
         return __hiloint2double((1023 + exponent) << 20, 0);
 }
 
-/*
- * Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare: threads of a warp go
- * together.
- */
+/* Rows of unusual length are brought near one by a power of two, which `back` undoes. Rare; a warp goes together. */
 template <int N> static __device__ __forceinline__ float bring_near(float (&y)[N], float square, float *back)
 {
         const bool unusual = !(square >= min_square && square <= max_square);
@@ -243,10 +233,7 @@ static __device__ __forceinline__ Best best_step(const float (&y)[N], float fact
         return best;
 }
 
-/*
- * The codes of a row, eight of 4 bits to a word whatever their width: packed[k / 8] has code k of the thread at 4 (k %
- * 8).
- */
+/* The codes of a row, eight of 4 bits to a word whatever their width: code k is at 4 (k % 8) of packed[k / 8]. */
 template <int DIM>
 static __device__ __forceinline__ Turned encode_row(float (&y)[Shape<DIM>::k], const Steps &steps,
                                                     uint32_t (&packed)[Shape<DIM>::n_packed])
@@ -323,10 +310,7 @@ static __device__ __forceinline__ uint32_t narrow_codes(uint32_t x, int bits)
         return (x | x >> 12) & 0xffu;
 }
 
-/*
- * bytes: those of one thread for four lines; returns the row's word of line number i of them, that of four threads'
- * bytes.
- */
+/* bytes: those of one thread for four lines; returns the row's word of line number i, of four threads' bytes. */
 static __device__ __forceinline__ uint32_t exchange_bytes(uint32_t bytes, int i)
 {
         const bool upper = (i & 2) != 0, second = (i & 1) != 0;

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five
+/* Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five
  * launches: assign; settle, where one block for a head repairs empty clusters and says where each cluster's rows begin;
  * share, which says where those of each tile do; place, which sorts rows by label; and means. A head whose labels no
- * longer change lets the rest of the rounds pass. Nothing waits for the host.
- */
+ * longer change lets the rest of the rounds pass. Nothing waits for the host. */
 #include "gpu/cuda/kmeans/kmeans.cuh"
 
 constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
@@ -43,10 +41,7 @@ template <int DIM> static __global__ void prepare_kernel(const __grid_constant__
                 h.state[DCI_GPU_KMEANS_BAD] = h.state[DCI_GPU_KMEANS_DONE] = 1;
 }
 
-/*
- * Some rows at a time come to shared memory, by groups of DIM threads; the first group adds them up one after the
- * other.
- */
+/* Groups of DIM threads bring some rows at a time to shared memory; the first group adds them up in order. */
 template <int DIM>
 static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
 {
@@ -154,10 +149,8 @@ static __device__ __forceinline__ uint64_t greater(uint64_t a, uint64_t b)
         return a > b ? a : b;
 }
 
-/*
- * The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's
- * complement; 0: there is none. Needs all threads.
- */
+/* The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's
+ * complement; 0: there is none. Needs all threads. */
 static __device__ __forceinline__ uint64_t find_worst(SettleShared &s, const KmHead &h)
 {
         uint64_t worst = 0;
@@ -315,10 +308,7 @@ static __global__ void place_kernel(const __grid_constant__ KmCall call)
         }
 }
 
-/*
- * Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: the lane's words lane + 32 w of two elements.
- * Needs the whole warp.
- */
+/* Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: words lane + 32 w. By the whole warp. */
 template <int DIM, int PIECE>
 static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, int n,
                                                    double (&sums)[(DIM + 63) / 64][2])
@@ -428,12 +418,8 @@ struct Queue {
 
         template <class K, class... A> void launch(K kernel, dim3 grid, int n_threads, const A &...args)
         {
-                cudaLaunchConfig_t config = {};
-                config.gridDim = grid;
-                config.blockDim = dim3((unsigned)n_threads);
-                config.stream = stream;
                 if (error == cudaSuccess)
-                        error = cudaLaunchKernelEx(&config, kernel, args...);
+                        error = launch_kernel({stream, false}, grid, (unsigned)n_threads, 0, kernel, args...);
         }
 };
 
@@ -478,7 +464,6 @@ template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args,
 extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args)
 {
         (void)gpu;
-        cudaError_t error;
         if (args->n_clusters < 1 || args->n_clusters > args->n_rows || args->n_clusters > DCI_GPU_KMEANS_MOST ||
             args->n_rounds < 1 || args->n_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || args->n_heads < 1 ||
             args->n_heads > 65535)
@@ -487,21 +472,10 @@ extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, con
                         "%d clusters of %d rows in %d rounds, %d heads: the device's kernel takes %d, %d and 65535",
                         args->n_clusters, args->n_rows, args->n_rounds, args->n_heads, DCI_GPU_KMEANS_MOST,
                         DCI_GPU_KMEANS_MAX_ROUNDS);
-        switch (args->dim) {
-        case 64:
-                error = queue_all<64>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        case 96:
-                error = queue_all<96>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        case 128:
-                error = queue_all<128>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        case 256:
-                error = queue_all<256>(*args, static_cast<cudaStream_t>(stream));
-                break;
-        default:
+        if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
-        }
+        const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
+                return queue_all<dim.value>(*args, static_cast<cudaStream_t>(stream));
+        });
         return dci_gpu_cuda_status(error, "clusters of %d tokens cannot be queued", args->n_rows);
 }

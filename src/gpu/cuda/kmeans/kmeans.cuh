@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What kernels of clusters share (args/kmeans.h): where a head's parts are, points, canonical sums, centres.
+/* What kernels of clusters share (args/kmeans.h): where a head's parts are, points, canonical sums, centres.
  *
  * A canonical sum is 16 partial sums; lanes l and l + 16 of a warp take elements l, l + 16, .. in turn where a warp
  * works on one vector, and half a warp sums up one of its own where it works on two. Every product and sum is rounded
- * as the CPU does it: no contraction.
- */
+ * as the CPU does it: no contraction. */
 #ifndef DCI_GPU_CUDA_KMEANS_KMEANS_CUH
 #define DCI_GPU_CUDA_KMEANS_KMEANS_CUH
 
@@ -14,7 +12,7 @@
 #include <cuda_runtime.h>
 #include <float.h>
 
-#include "gpu/cuda/launchers.h"
+#include "gpu/cuda/launch.cuh"
 
 constexpr unsigned km_all = 0xffffffffu;
 constexpr int km_tile = DCI_GPU_KMEANS_TILE;
@@ -116,10 +114,8 @@ template <int DIM> static __device__ __forceinline__ float km_norm2(const float 
         return __shfl_sync(km_all, km_tree(sum), 0);
 }
 
-/*
- * Where element e of centre c is among those packed for matrix units: of eight centres and 32 elements, lane 4 g + i
- * of a warp has elements 8 i to 8 i + 7 of centre g, contiguously.
- */
+/* Where element e of centre c is among those packed for matrix units: of eight centres and 32 elements, lane 4 g + i of
+ * a warp has elements 8 i to 8 i + 7 of centre g, contiguously. */
 template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(int c, int e)
 {
         return ((uint64_t)(c / 8 * (DIM / 32) + e / 32) * 32 + (uint64_t)(4 * (c % 8) + e % 32 / 8)) * 8 +

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Every row to the best centre (args/kmeans.h). A warp has 32 rows, 16 of dimension 256, as points rounded to f16 in
+/* Every row to the best centre (args/kmeans.h). A warp has 32 rows, 16 of dimension 256, as points rounded to f16 in
  * registers, and goes through all centres, which come to shared memory tile by tile. Of its part of the centres a lane
  * keeps for each row the two greatest proposals and the value of a third; four lanes share a row and put together what
- * they have. Where the error's bound leaves a doubt, canonical sums decide: between two centres, or, rarely, among all.
- */
+ * they have. Where the error's bound leaves a doubt, canonical sums decide between two centres or among all. */
 #include "gpu/cuda/bulk.cuh"
 #include "gpu/cuda/kmeans/kmeans.cuh"
 #include "gpu/cuda/ptx.cuh"
@@ -18,10 +16,8 @@ template <int DIM> struct KmShape {
         static constexpr int stage_bytes = centres * DIM * 2;
 };
 
-/*
- * The greatest proposals of a lane's part of the centres, for one row; each has its centre's number among the lane's in
- * its last bits, so that a proposal costs a few instructions without a branch.
- */
+/* The greatest proposals of a lane's part of the centres, for one row; each has its centre's number among the lane's in
+ * its last bits, so that a proposal costs a few instructions without a branch. */
 struct KmProposals {
         float first, second, third;
 
@@ -134,11 +130,9 @@ static __device__ __forceinline__ uint4 pack_eight(const uint4 &raw, const KmHea
         return make_uint4(out[0], out[1], out[2], out[3]);
 }
 
-/*
- * Twice what a proposal may be off from the canonical score, from above, for a point of this length: rounding to f16 of
+/* Twice what a proposal may be off from the canonical score, from above, for a point of this length: rounding to f16 of
  * both (2^-11 of it, and 2^-25 of small elements), sums in binary32 in any order, cut or rounded, canonical ones
- * besides; the difference to the offset; and the last bits, which are a number's.
- */
+ * besides; the difference to the offset; and the last bits, which are a number's. */
 template <int DIM> static __device__ __forceinline__ float slack_of(float length2, float longest, int bits)
 {
         const float tiny = sqrtf((float)DIM) * 0x1p-25f, gamma = (4.0f * DIM + 320.0f) * 0x1p-24f;
@@ -337,10 +331,8 @@ template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s
         }
 }
 
-/*
- * The warp's rows as points, of which a lane has eight elements of each 32; their squared lengths. They go through
- * shared memory, so that the compiler does not work on many at once: there are no registers for that.
- */
+/* The warp's rows as points, of which a lane has eight elements of each 32; their squared lengths. They go through
+ * shared memory, so that the compiler does not work on many at once: there are no registers for that. */
 template <int DIM>
 static __device__ __forceinline__ void take_points(KmShared<DIM> &s, const KmHead &h, int first_row,
                                                    uint4 (&points)[KmShape<DIM>::row_tiles][2][DIM / 32])
@@ -405,10 +397,7 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
         for (int i = (int)threadIdx.x; i < call.padded; i += n_threads)
                 s.counts[i] = 0;
         propose(s, call, points, tops, keep);
-        /*
-         * Anew, by a number that the compiler does not know, as in `propose`: there are no registers for addresses that
-         * wait.
-         */
+        /* Computed again from a number that the compiler does not know, as in `propose`, to save registers. */
         const KmHead h = km_head(call, s.head);
         const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]);
 #pragma unroll
@@ -423,25 +412,11 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
         leave(s, h, first_row);
 }
 
-template <int DIM> static cudaError_t launch_assign(const KmCall &call, cudaStream_t stream)
-{
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)call.n_tiles, (unsigned)call.args.n_heads);
-        config.blockDim = dim3(KmShape<DIM>::n_threads);
-        config.stream = stream;
-        return cudaLaunchKernelEx(&config, assign_kernel<DIM>, call);
-}
-
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)
 {
-        switch (call->args.dim) {
-        case 64:
-                return launch_assign<64>(*call, stream);
-        case 96:
-                return launch_assign<96>(*call, stream);
-        case 128:
-                return launch_assign<128>(*call, stream);
-        default:
-                return launch_assign<256>(*call, stream);
-        }
+        const dim3 grid((unsigned)call->n_tiles, (unsigned)call->args.n_heads);
+        return with_dim(call->args.dim, cudaErrorInvalidValue, [&](auto dim) {
+                return launch_kernel({stream, false}, grid, KmShape<dim.value>::n_threads, 0, assign_kernel<dim.value>,
+                                     *call);
+        });
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the score kernels share. A block takes a part of one list, its warps units of a few rows in turns; one more
+/* What the score kernels share. A block takes a part of one list, its warps units of a few rows in turns; one more
  * block for a list takes the tokens that every plan attends to (cuda/score/score_attended.cuh).
  *
  * Rows go from memory straight into the registers of A of the tensor cores, queries are columns of B. With g = lane / 4
- * and c = lane % 4 a lane then has products of rows g and g + 8 of a tile with queries 2c and 2c + 1.
- */
+ * and c = lane % 4 a lane then has products of rows g and g + 8 of a tile with queries 2c and 2c + 1. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CUH
 
@@ -44,11 +42,9 @@ static __device__ __forceinline__ ScoreJob score_job_of(const dci_gpu_score_args
         return job;
 }
 
-/*
- * Whether the list has scores to be made; the same for all of its blocks. The job is known, and what chunks hold is
+/* Whether the list has scores to be made; the same for all of its blocks. The job is known, and what chunks hold is
  * requested, before the kernel that came before has ended (args/select.h), unless that has written it; whether a list
- * is due is not, nor what is attended to anyway, nor the queries.
- */
+ * is due is not, nor what is attended to anyway, nor the queries. */
 static __device__ __forceinline__ bool score_begins(const dci_gpu_score_args &a, const ScoreJob &job)
 {
         if (job.sparse && a.due == nullptr && a.fresh == 0)
@@ -87,10 +83,7 @@ struct ScoreTable {
         }
 };
 
-/*
- * One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use:
- * none waits for another.
- */
+/* One query on its way to a warp's registers: coordinate 32 e + lane. Loads of all types come before the first use. */
 template <int MOST> struct RawQuery {
         uint32_t raw[MOST];
 
@@ -180,11 +173,8 @@ static __device__ __forceinline__ void write_part(const dci_gpu_score_args &a, i
         out[1] = top.sum;
 }
 
-/*
- * What a lane has of a tile: rows first + 0, .. (R of them, `apart` apart), and of its column pairs the queries q0 and
- * q0 + 1. Q: columns, 4, 8 or 16. With 4, lanes with c < 2 and those with c >= 2 have different rows of the same
- * queries.
- */
+/* What a lane has of a tile: rows first + 0, .. (R of them, `apart` apart), and of its column pairs the queries q0 and
+ * q0 + 1. Q: columns, 4, 8 or 16. With 4, lanes with c < 2 and c >= 2 have different rows of the same queries. */
 template <int Q> struct Scores {
         static constexpr int R = Q == 4 ? 2 : 4, PAIRS = Q == 16 ? 2 : 1;
         Top tops[PAIRS][2];
@@ -204,10 +194,8 @@ template <int Q> struct Scores {
                         tops[p][1].begin();
                 }
         }
-        /*
-         * Two rows of which a lane has two queries each, and its neighbour the other two: they trade, for one row each.
-         * A warp writes 512 bytes that are contiguous; half rows took twice as many writes, each of half a sector.
-         */
+        /* Two rows of which a lane has two queries each, and its neighbour the other two: they trade, for one row each.
+         * A warp writes 512 bytes that are contiguous; half rows took twice as many writes, each of half a sector. */
         __device__ __forceinline__ void put_rows(int first, const float (&x)[2][2])
         {
                 const bool odd = q0 != 0;
@@ -286,10 +274,8 @@ typedef void (*ScoreKernel)(dci_gpu_score_args);
 
 static inline cudaError_t launch_scores(ScoreKernel kernel, const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3(args.n_parts + 1, args.n_heads, args.n_sequences);
-        config.blockDim = dim3(SCORE_THREADS);
-        return launch_early(stream, &config, kernel, args);
+        return launch_kernel(stream, dim3(args.n_parts + 1, args.n_heads, args.n_sequences), SCORE_THREADS, 0, kernel,
+                             args);
 }
 
 #endif

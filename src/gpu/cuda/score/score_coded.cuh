@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * What the kernels of codes share, learned or not: blocks of rows on their way, queries as bytes, and sums where
- * products leave them.
- */
+/* What the kernels of codes share, learned or not: blocks of rows in flight, queries as bytes, and sums. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CODED_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CODED_CUH
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so
+/* Scores of codes, 4, 2 or 1 bits for each coordinate, with whole-number tensor cores (m16n8k32): sums are exact, so
  * scores are the CPU's.
  *
  * A warp takes blocks of 32 rows. A line pair of such a block is 128 bytes, a 32-bit word for each row. Lane g,c loads
@@ -15,8 +14,7 @@
  *
  * A warp's registers hold 2 KiB that are on their way, and two blocks of 16 warps fit on a multiprocessor: 64 KiB, as
  * much as covers the memory's latency. What was taken out of registers is requested again before sums become scores.
- * dci_gpu_score_parts (gpu.c) says how many parts are best: as many blocks as fit at once.
- */
+ * dci_gpu_score_parts (gpu.c) says how many parts are best: as many blocks as fit at once. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_CODES_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_CODES_CUH
 
@@ -128,10 +126,8 @@ template <int D> struct Turned {
         }
 };
 
-/*
- * What a lane keeps of the queries: its registers of B. The constants of its columns are read from shared memory: there
- * are no registers for them.
- */
+/* What a lane keeps of the queries: its registers of B. The constants of its columns stay in shared memory, for want of
+ * registers. */
 template <int D, int BITS, int Q> struct Operands {
         static constexpr int TILES = Q == 16 ? 2 : 1, FIELDS = Shape<D, BITS>::FIELDS, LOADS = Shape<D, BITS>::LOADS;
         uint2 b[TILES][LOADS][FIELDS / 2];
@@ -179,10 +175,8 @@ template <int D, int BITS, int Q> struct Operands {
         }
 };
 
-/*
- * scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: added to the bits of 1.5 x 2^23 it
- * becomes a float exactly, without the conversion's unit, of which there are few.
- */
+/* scale * (half * (2 sum - bias)) + fixed. The whole number has 22 bits at most: added to the bits of 1.5 x 2^23 it
+ * becomes a float exactly, without the conversion's unit, of which there are few. */
 static __device__ __forceinline__ float score_of(int sum, int offset, float half, float fixed, float scale)
 {
         const float whole = __fsub_rn(__int_as_float(2 * sum + offset), 12582912.0f);
@@ -312,16 +306,8 @@ template <int D, int BITS> static cudaError_t launch_codes_of(const dci_gpu_scor
 
 template <int BITS> static cudaError_t launch_codes(const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch_codes_of<64, BITS>(args, stream);
-        case 96:
-                return launch_codes_of<96, BITS>(args, stream);
-        case 128:
-                return launch_codes_of<128, BITS>(args, stream);
-        default:
-                return launch_codes_of<256, BITS>(args, stream);
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue,
+                        [&](auto dim) { return launch_codes_of<dim.value, BITS>(args, stream); });
 }
 
 #endif

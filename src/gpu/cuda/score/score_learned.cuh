@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Scores of learned codes, as cuda/score/score_codes.cuh: words go from memory into registers, lane g,c those of rows
+/* Scores of learned codes, as cuda/score/score_codes.cuh: words go from memory into registers, lane g,c those of rows
  * 4g .. 4g + 3 of line pairs 4j + c, and their codes into registers of A. What differs is that a word's fields are
  * data. A head's record becomes a small program in shared memory: steps of two groups of four coordinates, for each of
  * the lanes c = 0 .. 3 its own, since which coordinates are multiplied at the same time is free. Steps of line pairs 4j
@@ -10,8 +9,7 @@
  * A group's codes are turned to the lowest bits of bytes and masked. Codes that stand for levels become nibbles of a
  * selector of bytes: a nibble of 8 or more selects a sign, which is 0 for levels up to 127, so that two selections of
  * eight levels each, the second with those bits inverted, make a table of sixteen. To make nibbles of bytes takes one
- * multiplication and leaves coordinates in the order 1, 0, 3, 2, in which the query's bytes then are, too.
- */
+ * multiplication and leaves coordinates in the order 1, 0, 3, 2, in which the query's bytes then are, too. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_LEARNED_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_LEARNED_CUH
 

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64
+/* Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64
  * elements at a time (96 of dimension 96): lane g,c loads of rows g and g + 8 the elements 32 j + 8 c .. + 7, which
  * serve two products.
  *
  * A query is made for its kind in binary32, brought near 1 by a power of two, and split into what the rows' type holds
- * of it and what that leaves: with at most 4 query heads in a group both are in the 8 columns of B, else they are two
- * products.
- */
+ * of it and what that leaves: up to 4 query heads both are in the 8 columns of B, else they are two products. */
 #include "gpu/cuda/score/score_attended.cuh"
 
 #define ROW_TILE 16

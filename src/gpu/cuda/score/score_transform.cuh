@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Queries on their way into a head's frame (args/transforms.h), four at a time, by all threads of a block. Threads have
- * coordinates, and parts of the sums: what they read of the transform is contiguous. Sums have one order, whatever
- * the division of work.
- */
+/* Queries on their way into a head's frame (args/transforms.h), four at a time, by all threads of a block. Threads have
+ * coordinates, and parts of the sums: what they read of the transform is contiguous. Sums have one order. */
 #ifndef DCI_GPU_CUDA_SCORE_SCORE_TRANSFORM_CUH
 #define DCI_GPU_CUDA_SCORE_SCORE_TRANSFORM_CUH
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one
- * block for a list, which puts candidates in order as the selection does.
- */
+/* When lists are decided again: one block for a sequence, a warp for a query head. And lists from what is kept: one
+ * block for a list, which puts candidates in order as the selection does. */
 #include <math_constants.h>
 
 #include "gpu/cuda/launch.cuh"
@@ -144,10 +142,9 @@ extern "C" dci_status dci_gpu_cuda_gate(struct dci_gpu *gpu, void *stream, const
         if (args->how < DCI_GPU_GATE_PERIOD || args->how > DCI_GPU_GATE_HEAD)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "a gate of kind %d, expected %d to %d", args->how,
                                 DCI_GPU_GATE_PERIOD, DCI_GPU_GATE_HEAD);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args->n_sequences);
-        config.blockDim = gate_threads;
-        return dci_gpu_cuda_status(launch_early(stream_of(dci_gpu_cuda_of(gpu), stream), &config, gate_kernel, *args),
+        return dci_gpu_cuda_status(launch_kernel(stream_of(dci_gpu_cuda_of(gpu), stream),
+                                                 dim3((unsigned)args->n_sequences), gate_threads, 0, gate_kernel,
+                                                 *args),
                                    "the gate of %d sequences cannot be queued", args->n_sequences);
 }
 
@@ -236,14 +233,8 @@ extern "C" dci_status dci_gpu_cuda_reuse(struct dci_gpu *gpu, void *stream, cons
         if (shared + spare > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
-        const cudaError_t error =
-                cudaFuncSetAttribute(take_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args->n_heads, (unsigned)args->n_sequences);
-        config.blockDim = n_threads;
-        config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream_of(cuda, stream), &config, take_kernel, *args),
+        return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
+                                                 dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
+                                                 shared, take_kernel, *args),
                                    "lists of %d sequences cannot be queued", args->n_sequences);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Top-k selection. Several small thread blocks per list; the last one to arrive merges.
+/* Top-k selection. Several small thread blocks per list; the last one to arrive merges.
  *
  * Each block reads its part of the list once, keeps relevances in shared memory, and counts them in 1,024 bins. It
  * writes to `found` its keys from the bin on that gives it clearly more than its share of the best, as groups go to
@@ -15,9 +14,7 @@
  * What takes time is not the number of groups but a dozen steps that wait for each other: each of them is kept short,
  * for one warp as for the block, and so is their code, which comes from memory again.
  *
- * found: thresholds by block, then keys by block, as many as there is room for, zeros where there are fewer. n_found:
- * blocks that have arrived.
- */
+ * found: thresholds by block, then keys by block, as many as fit, else zeros. n_found: blocks that arrived. */
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/select/select_list.cuh"
 
@@ -35,10 +32,7 @@ struct Plan {
         int alone;    /* a list has one block, and few groups: its keys stay in shared memory */
 };
 
-/*
- * Relevances that are kept; in their place, in the last block, or after them, in a block that is alone, keys, bits and
- * selected candidates.
- */
+/* Kept relevances; then keys, bits and selected candidates: in the last block in their place, else after them. */
 static __host__ __device__ inline size_t room_bytes(const Plan &plan, int stride)
 {
         const size_t first = (size_t)plan.kept * n_threads * 4;
@@ -61,10 +55,7 @@ static __device__ __forceinline__ Rooms rooms_of(unsigned char *base, const Plan
         return r;
 }
 
-/*
- * Keys that a block should leave of so many that are wanted: five deviations more than its share, as if groups were
- * thrown into blocks.
- */
+/* Keys that a block should leave of so many wanted: five deviations above its share of random groups. */
 static __host__ __device__ inline int asked_of(int wanted, int n_blocks)
 {
         const float share = (float)wanted / (float)n_blocks;
@@ -126,10 +117,8 @@ static __device__ __forceinline__ float bins_begin(const Shared &s, const Job &j
         return sum / (float)job.group - 31.0f;
 }
 
-/*
- * A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a
- * sixteenth of an octave, from 2^-60 on; mean scores: a 32nd.
- */
+/* A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a
+ * sixteenth of an octave, from 2^-60 on; mean scores: a 32nd. */
 template <bool EVEN> static __device__ __forceinline__ int bin_of(const Job &job, uint32_t bits)
 {
         constexpr uint32_t least = 0xa1800000u, infinite = 0xff800000u; /* as ordered numbers */
@@ -250,10 +239,8 @@ static __device__ __forceinline__ void read_found(const dci_gpu_select_args &arg
         __syncthreads();
 }
 
-/*
- * The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
- * few keys of a bin are compared each with each.
- */
+/* The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
+ * few keys of a bin are compared each with each. */
 template <bool EVEN>
 static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &s, const Rooms &r, int n)
 {
@@ -309,10 +296,7 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &ar
         return s.count;
 }
 
-/*
- * The same from the list itself: as many of the best keys as there is room for, or at least as are wanted. Returns how
- * many.
- */
+/* The same from the list itself: as many of the best keys as fit, or at least as are wanted. Returns how many. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                    uint32_t room)
@@ -343,10 +327,7 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
         return s.worst;
 }
 
-/*
- * The last block of a list that thresholds did not serve: everything once more. Leaves n keys; returns the least of
- * those wanted.
- */
+/* The last block of a list that thresholds did not serve: all again. Leaves n keys; returns the least wanted. */
 template <int G, bool EVEN>
 static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)
@@ -463,15 +444,8 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
         if (shared + spare > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
-        const cudaError_t error =
-                cudaFuncSetAttribute(select_kernel<G, EVEN>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-                return dci_gpu_cuda_status(error, "a block cannot have %zu bytes of shared memory", shared);
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
-        config.blockDim = n_threads;
-        config.dynamicSmemBytes = shared;
-        return dci_gpu_cuda_status(launch_early(stream, &config, select_kernel<G, EVEN>, *args, plan),
+        const dim3 grid((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
+        return dci_gpu_cuda_status(launch_shared(stream, grid, n_threads, shared, select_kernel<G, EVEN>, *args, plan),
                                    "the choice of %d lists cannot be queued", n_lists);
 }
 

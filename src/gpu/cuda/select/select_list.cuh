@@ -6,10 +6,8 @@
 
 #include "gpu/cuda/select/select.cuh"
 
-/*
- * A block's rooms in shared memory: candidates as bits; relevances that are kept; keys and selected candidates. Some of
- * them take turns.
- */
+/* A block's rooms in shared memory, some in turns: candidates as bits; kept relevances; keys and selected
+ * candidates. */
 struct Rooms {
         uint32_t *bits, *kept;
         uint64_t *keys;
@@ -109,10 +107,8 @@ static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint
         __syncthreads();
 }
 
-/*
- * Members of ranked groups until the room is full; returns how many. Each group's key becomes where its members begin,
- * and its number.
- */
+/* Members of ranked groups until the room is full; returns how many. A group's key becomes where its members begin, and
+ * its number. */
 static __device__ __forceinline__ int take_members(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r)
 {
@@ -161,10 +157,8 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
         return (int)begin;
 }
 
-/*
- * Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the
- * list's last. sorted: they are the first ones, best first.
- */
+/* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the
+ * list's last. sorted: they are the first ones, best first. */
 static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                 const Rooms &r, int n, uint64_t low, bool sorted)
 {

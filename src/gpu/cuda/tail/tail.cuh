@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention over tokens that were not selected, by low-bit values.
+/* Attention over tokens that were not selected, by low-bit values.
  *
  * A warp takes blocks of 128 tokens in turns, with the running maximum of online softmax. Values are "across"
  * (src/kv/stages/tail_lowbit.c): a word holds one coordinate of 32 / BITS tokens, four consecutive ones in its bytes by
  * a shift. So words go from memory straight into the registers that the integer tensor cores read (m16n8k32), and a
  * shift and a mask make four codes of them: with g = lane / 4 and c = lane % 4,
  *
- *      A = codes (16 coordinates x 32 tokens): lane g,c loads the words of coordinates 4 g .. 4 g + 3 from lines c, 4 + c, ..
+ *      A = codes (16 coordinates x 32 tokens): lane g,c loads words of coordinates 4 g to 4 g + 3, lines c, 4 + c, ..
  *      B = weights (32 tokens x 8 columns): column 2 q is the upper byte of query q's weights, 2 q + 1 the lower one
  *
  * and lane g,c receives both bytes' sums of its query c. Which token is which k is free, as long as codes and weights
@@ -19,8 +18,7 @@
  * from their middle.
  *
  * Blocks are not skipped where weights are small: in 128 tokens there is one that counts, on text as on records. So all
- * codes are requested before it is known what they are worth.
- */
+ * codes are requested before it is known what they are worth. */
 #ifndef DCI_GPU_CUDA_TAIL_TAIL_CUH
 #define DCI_GPU_CUDA_TAIL_TAIL_CUH
 
@@ -242,10 +240,7 @@ template <int D, int BITS, int TILES> struct Running {
                         codes[x % S::SLOTS][j] = load_codes(from + x * S::COORD_BYTES + 512 * j);
         }
 
-        /*
-         * Weights of one tile of queries go to shared memory; what was summed before becomes smaller where the maximum
-         * grew.
-         */
+        /* Weights of one tile of queries go to shared memory; earlier sums are scaled down where the maximum grew. */
         __device__ __forceinline__ float weigh(int t, Scores<TILES> &scores, uint32_t *words, int g, int c)
         {
                 float(&x)[4][4] = scores.x[t];
@@ -426,9 +421,7 @@ static __device__ __forceinline__ void collect(const dci_gpu_tail_args &a, const
         }
 }
 
-/*
- * The Hadamard transform of N / 32 registers from `first` on, coordinate 32 i + lane in register i; without its scale.
- */
+/* The Hadamard transform of N / 32 registers from `first` on, coordinate 32 i + lane in register i; unscaled. */
 template <int R, int N> static __device__ __forceinline__ void hadamard(float (&y)[R], int first, int lane)
 {
 #pragma unroll
@@ -515,19 +508,11 @@ __launch_bounds__(WARPS * 32,
 template <int D, int BITS, int TILES, int GROUP>
 static cudaError_t launch(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
-        const auto kernel = tail_kernel<D, BITS, TILES, GROUP>;
-        const size_t bytes = sizeof(Shared<D, TILES>);
         static_assert(sizeof(Shared<D, TILES>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
-        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim =
-                dim3((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
-                     (unsigned)args.n_sequences);
-        config.blockDim = dim3(WARPS * 32);
-        config.dynamicSmemBytes = bytes;
-        return launch_early(stream, &config, kernel, args);
+        const dim3 grid((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
+                        (unsigned)args.n_sequences);
+        return launch_shared(stream, grid, WARPS * 32, sizeof(Shared<D, TILES>), tail_kernel<D, BITS, TILES, GROUP>,
+                             args);
 }
 
 template <int D, int BITS> static cudaError_t launch_dim(const dci_gpu_tail_args &args, const GpuStream &stream)
@@ -539,18 +524,8 @@ template <int D, int BITS> static cudaError_t launch_dim(const dci_gpu_tail_args
 
 template <int BITS> static cudaError_t launch_bits(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch_dim<64, BITS>(args, stream);
-        case 96:
-                return launch_dim<96, BITS>(args, stream);
-        case 128:
-                return launch_dim<128, BITS>(args, stream);
-        case 256:
-                return launch_dim<256, BITS>(args, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue,
+                        [&](auto dim) { return launch_dim<dim.value, BITS>(args, stream); });
 }
 
 #endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * How parts of a list's tail become one: those of a block in shared memory, then those of all blocks, by the last one
- * to arrive.
- */
+/* Merges the parts of a list's tail: those of a block in shared memory, then those of all blocks, by the last one. */
 #ifndef DCI_GPU_CUDA_TAIL_TAIL_MERGE_CUH
 #define DCI_GPU_CUDA_TAIL_TAIL_MERGE_CUH
 

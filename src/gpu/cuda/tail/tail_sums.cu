@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * Attention over tokens that were not selected, by means of pages.
+/* Attention over tokens that were not selected, by means of pages.
  *
  * A row is in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes
  * rows in turns, with the running maximum and sum of online softmax, for four query heads at a time. The block's part
  * of the list is gone through twice: first the pages with selected tokens, a warp for each, whose tokens are taken out
- * row by row; then all others, streamed. A bitmap says which is which.
- */
+ * row by row; then all others, streamed. A bitmap says which is which. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -15,8 +13,8 @@
 #include "gpu/cuda/rows.cuh"
 #include "gpu/cuda/tail/tail_merge.cuh"
 
-constexpr int QUERIES = 4;                          /* of a block */
-constexpr int AT_ONCE = 4;                          /* rows of a span that are on their way */
+constexpr int QUERIES = 4;                        /* of a block */
+constexpr int AT_ONCE = 4;                        /* rows of a span that are on their way */
 constexpr int MAX_PAGES = DCI_GPU_MAX_PART_PAGES; /* bits of the bitmap */
 
 struct Half {
@@ -245,10 +243,8 @@ template <class T, int D> struct Running {
                         blend(s[u], values[u]);
         }
 
-        /*
-         * A page with selected tokens, entries [entry, entry + n) of the list, by a whole warp: spans share out the
-         * rows.
-         */
+        /* A page with selected tokens, entries [entry, entry + n) of the list, by a warp, whose spans share the
+         * rows. */
         __device__ __forceinline__ void add_rest(const dci_gpu_tail_sums_args &a, const Job &job, int page, int entry,
                                                  int n)
         {
@@ -401,34 +397,15 @@ static __global__ __launch_bounds__(WARPS * 32,
 
 template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
-        const auto kernel = tail_sums_kernel<T, D>;
-        const size_t bytes = sizeof(Shared<D>);
         static_assert(sizeof(Shared<D>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
-        const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-        if (error != cudaSuccess)
-                return error;
-        cudaLaunchConfig_t config = {};
-        config.gridDim = dim3((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + QUERIES - 1) / QUERIES)),
-                              (unsigned)args.n_sequences);
-        config.blockDim = dim3(WARPS * 32);
-        config.dynamicSmemBytes = bytes;
-        return launch_early(stream, &config, kernel, args);
+        const dim3 grid((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + QUERIES - 1) / QUERIES)),
+                        (unsigned)args.n_sequences);
+        return launch_shared(stream, grid, WARPS * 32, sizeof(Shared<D>), tail_sums_kernel<T, D>, args);
 }
 
 template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
-        switch (args.dim) {
-        case 64:
-                return launch<T, 64>(args, stream);
-        case 96:
-                return launch<T, 96>(args, stream);
-        case 128:
-                return launch<T, 128>(args, stream);
-        case 256:
-                return launch<T, 256>(args, stream);
-        default:
-                return cudaErrorInvalidValue;
-        }
+        return with_dim(args.dim, cudaErrorInvalidValue, [&](auto dim) { return launch<T, dim.value>(args, stream); });
 }
 
 static dci_status check(const dci_gpu_tail_sums_args &a)

@@ -40,10 +40,6 @@ static inline uint2 ptx_load8_once_128(const unsigned char *at)
 {
         return emulated_load<uint2>(at);
 }
-static inline uint4 ptx_load16_once(const unsigned char *at)
-{
-        return emulated_load<uint4>(at);
-}
 static inline uint4 ptx_load16_once_128(const unsigned char *at)
 {
         return emulated_load<uint4>(at);
