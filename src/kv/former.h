@@ -26,7 +26,6 @@
  *                 the prompt ended and was built           refit
  *      NOWHERE ---------------------------------> ON_DEVICE <----> ON_HOST <--- load
  *      open, codes                                open, others  upload
- *
  *      reserve   step.n_formed: candidates after the step; what the device cannot build is uploaded: n_formed grows
  *      end       n_formed = step.n_formed if the device has built them
  *      abort     the same, but of a prompt that ended in the step nothing stays
@@ -38,7 +37,6 @@
 #include "dci/kv.h"
 
 struct dci_kv_layer;
-
 typedef struct dci_kv_former {
         /* The host plans: its groups are complete, and dci_kv_reserve builds what is pending and allocates scratch for
          * plans. Else it builds when dci_kv_maintain or an internal call asks for it. */

@@ -230,10 +230,9 @@ static dci_status upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t
 static size_t max_uncoded(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         size_t most = 0;
-        for (size_t l = 0; l < kv->shape.n_layers; l++) {
-                const dci_kv_layer *layer = &sequence->layers[l];
-                most = layer->prompt_due && layer->n_missing > most ? layer->n_missing : most;
-        }
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (sequence->layers[l].prompt_due && sequence->layers[l].n_missing > most)
+                        most = sequence->layers[l].n_missing;
         return most;
 }
 
