@@ -407,7 +407,7 @@ static void forget_early(const twin *t, size_t n_turns, const kv_turn *turns)
 {
         for (size_t i = 0; i < n_turns; i++)
                 for (size_t l = 0; l < t->config.n_layers; l++) {
-                        dci_kv_selection_cache *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].decided;
+                        dci_kv_selection_cache *d = dci_kv_find(t->cpu, turns[i].sequence)->layers[l].selection;
                         if (d != NULL && twin_is_early(t, l, turns[i].sequence))
                                 d->listed = false;
                 }
@@ -768,7 +768,7 @@ static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_
 static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_list)
 {
         const dci_gpu_kv_schedule *s = t->kv->schedule;
-        const dci_kv_selection_cache *wanted = twin_layer_of(t->cpu, sequence, layer)->decided;
+        const dci_kv_selection_cache *wanted = twin_layer_of(t->cpu, sequence, layer)->selection;
         const size_t n_heads = t->config.n_kv_heads, room = dci_kv_max_room(t->kv->host);
         const size_t row = dci_gpu_kv_row_number(t->kv, dci_gpu_kv_find(t->kv, sequence)),
                      index = t->kv->layers[layer].index;

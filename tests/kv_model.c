@@ -323,10 +323,10 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
         if (end == 0)
                 return;
         /* A cut that drops a batch leaves its tokens recent, however many, until there is a step. */
-        if (kept > budget && !seen->kv->listed)
+        if (kept > budget && !seen->kv->clustered)
                 ck_abort_msg("%s: sink to %zu, recent from %zu of %d, budget %zu", what, first, end, plan->n_tokens[i],
                              budget);
-        const bool whole = seen->kv->listed || info.combine == DCI_KV_COMBINE_EACH;
+        const bool whole = seen->kv->clustered || info.combine == DCI_KV_COMBINE_EACH;
         if (whole)
                 kv_model_check_groups(model, seen, i, layer, queries, what);
         const size_t room = budget > kept ? budget - kept : 0, wanted = room < n_candidates ? room : n_candidates;
@@ -651,7 +651,7 @@ kv_choice *kv_choice_of(const kv_model *model, const kv_seen *seen, size_t i, si
         kv_choice *choice = calloc(1, sizeof *choice);
         ck_assert(sequence != NULL && choice != NULL);
         choice->refs = 1;
-        choice->g = seen->kv->listed
+        choice->g = seen->kv->clustered
                             ? listed(seen->kv, &sequence->layers[layer], head, n_candidates, what)
                             : by_position(n_candidates, info.group == DCI_KV_GROUP_PAGE ? info.page_tokens : 1);
         const groups rest = after_static(&choice->g);
@@ -719,7 +719,7 @@ void kv_model_check_groups(const kv_model *model, const kv_seen *seen, size_t i,
                 const int32_t *list = kv_list(seen, layer, i, h, &n_list);
                 kv_choice *choice = kv_choice_of(model, seen, i, layer, h, queries, what);
                 size_t *taken = check_choice(model, &info, choice, list, n_list, sink, n_candidates, what);
-                if (seen->kv->listed && info.tail == DCI_KV_TAIL_SUMS && seen->kv->config.estimate_share >= 1.0)
+                if (seen->kv->clustered && info.tail == DCI_KV_TAIL_SUMS && seen->kv->config.estimate_share >= 1.0)
                         check_tail(model, seen, i, layer, h, queries + h * model->group * model->dim_k, &choice->g,
                                    taken, sink, what);
                 free(taken);

@@ -118,7 +118,7 @@ static void rotate_cells(dci_kv *kv)
 
 static dci_kv_selection_cache *decided(dci_kv *kv)
 {
-        return layer(kv)->decided;
+        return layer(kv)->selection;
 }
 static void choose_twice(dci_kv *kv)
 {

@@ -353,7 +353,7 @@ START_TEST(rings_hold_the_queries_of_the_last_plans)
         kv_decode_all(kv, sequence, &data, PROMPT, 30);
         const size_t row = 2 * config.dim_k;
         for (size_t layer = 0; layer < 3; layer++) {
-                const dci_kv_selection_cache *d = dci_kv_find(kv, sequence)->layers[layer].decided;
+                const dci_kv_selection_cache *d = dci_kv_find(kv, sequence)->layers[layer].selection;
                 ck_assert_uint_eq(d->n_pushed, 30);
                 for (size_t back = 1; back <= 7; back++)
                         for (size_t h = 0; h < 2; h++)

@@ -237,10 +237,10 @@ static void work_up_to(dci_kv *kv, dci_kv_layer *layer, int place)
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
-                if (kv->listed)
+                if (kv->clustered)
                         dci_kv_clusters_build(kv, layer, layer->batches[0], h, 1);
                 else
-                        dci_kv_rebuild(kv, layer, h, 0, n, kv->forming.memory + kv->forming.area_bytes);
+                        dci_kv_rebuild(kv, layer, h, 0, n, kv->building.memory + kv->building.area_bytes);
                 if (place != AT_SECOND_HEAD || h == 0)
                         continue;
                 /* What dci_coder_init sets first, and nothing else. */

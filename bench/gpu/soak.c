@@ -296,7 +296,7 @@ static dci_status open_all(soaking *s, const gpubench_driver_config *config)
         c.refit = 0; /* a decode without dci_gpu_kv_maintain goes on with the codes it has */
         DCI_TRY(dci_kv_create(b->context, &c, &s->cpu));
         DCI_TRY(dci_kv_open(s->cpu, &s->on_cpu));
-        s->remembers = s->cpu->listed || s->cpu->config.schedule != DCI_KV_EVERY_STEP;
+        s->remembers = s->cpu->clustered || s->cpu->config.schedule != DCI_KV_EVERY_STEP;
         DCI_TRY(dci_kv_plan_create(s->cpu, 1, &s->plan));
         s->rows = gpubench_host(b, 2 * (tokens > CHUNK_TOKENS ? tokens : CHUNK_TOKENS) * row * sizeof *s->rows);
         s->device_out = gpubench_host(b, s->driver.out_bytes + 1);

@@ -53,9 +53,9 @@ static dci_status set_up(dci_kv *kv)
         kv->group = config->n_query_heads / config->n_kv_heads;
         kv->es = dci_dtype_size(config->dtype);
         kv->scale = (float)config->scale;
-        kv->listed = kv->stages->group.listed;
-        kv->summary_bytes = kv->listed ? 0 : kv->stages->summary.bytes(kv);
-        kv->tail_bytes = kv->listed ? 0 : kv->stages->tail.bytes(kv);
+        kv->clustered = kv->stages->group.listed;
+        kv->summary_bytes = kv->clustered ? 0 : kv->stages->summary.bytes(kv);
+        kv->tail_bytes = kv->clustered ? 0 : kv->stages->tail.bytes(kv);
         kv->chunk_bytes = dci_lines(sizeof(dci_kv_chunk)) + config->n_kv_heads * (kv->summary_bytes + kv->tail_bytes);
         DCI_TRY(copy_layout(kv));
         DCI_TRY(set_layers(kv));
@@ -105,8 +105,8 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_free(kv, kv->sequences, 3 * kv->sequence_capacity * sizeof(dci_kv_sequence *));
         dci_kv_pool_destroy(kv);
         dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
-        dci_kv_free(kv, kv->forming.memory, kv->forming.n_areas * kv->forming.area_bytes);
-        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
+        dci_kv_free(kv, kv->building.memory, kv->building.n_areas * kv->building.area_bytes);
+        dci_kv_free(kv, kv->clustering.memory, kv->clustering.n_areas * kv->clustering.area_bytes);
         dci_kv_free(kv, kv->layer_modes, n_layers);
         dci_kv_free(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
         dci_kv_free(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);

@@ -12,17 +12,17 @@
 #include "kv/summaries.h"
 
 /* Of an area: rows of a head, as they are stored; a tile of floats; what rows of summaries are made with; what dividing takes. */
-typedef struct listing {
+typedef struct clustering {
         unsigned char *rows, *stage, *work;
         float *wide;
-} listing;
+} clustering;
 
 static size_t widest(const dci_kv *kv)
 {
         return kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
 }
 
-static size_t lay_out(const dci_kv *kv, size_t n, listing *l, void *memory)
+static size_t lay_out(const dci_kv *kv, size_t n, clustering *l, void *memory)
 {
         const size_t mean = widest(kv) * (sizeof(double) + sizeof(float)), row = kv->stages->summary.put_bytes(kv);
         const dci_arena_part parts[] = {{n * widest(kv) * kv->es, &l->rows},
@@ -32,16 +32,16 @@ static size_t lay_out(const dci_kv *kv, size_t n, listing *l, void *memory)
         return DCI_ARENA(parts, memory);
 }
 
-static listing parts_of(const dci_kv *kv, size_t area)
+static clustering parts_of(const dci_kv *kv, size_t area)
 {
-        listing l;
-        lay_out(kv, kv->listing_tokens, &l, kv->listing.memory + area * kv->listing.area_bytes);
+        clustering l;
+        lay_out(kv, kv->clustering_tokens, &l, kv->clustering.memory + area * kv->clustering.area_bytes);
         return l;
 }
 
 size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
 {
-        listing l;
+        clustering l;
         return lay_out(kv, n, &l, NULL);
 }
 
@@ -49,32 +49,32 @@ dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
 {
         void *memory;
         DCI_TRY(dci_kv_build_ready(kv));
-        if (kv->listing.memory != NULL && n <= kv->listing_tokens)
+        if (kv->clustering.memory != NULL && n <= kv->clustering_tokens)
                 return DCI_OK;
-        const size_t n_areas = kv->forming.n_areas, n_bytes = dci_kv_clustering_bytes(kv, n);
+        const size_t n_areas = kv->building.n_areas, n_bytes = dci_kv_clustering_bytes(kv, n);
         size_t all = 0;
         if (!dci_mul(n_areas, n_bytes, &all))
                 return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
         DCI_TRY(dci_kv_alloc(kv, all, &memory));
         dci_kv_jobs_wait(kv, NULL);
-        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
-        kv->listing = (dci_kv_scratch){memory, n_areas, n_bytes};
-        kv->listing_tokens = n;
+        dci_kv_free(kv, kv->clustering.memory, kv->clustering.n_areas * kv->clustering.area_bytes);
+        kv->clustering = (dci_kv_scratch){memory, n_areas, n_bytes};
+        kv->clustering_tokens = n;
         return DCI_OK;
 }
 
 void dci_kv_clustering_shrink(dci_kv *kv)
 {
-        if (kv->listing.memory == NULL || kv->listing_tokens <= kv->config.cluster_every)
+        if (kv->clustering.memory == NULL || kv->clustering_tokens <= kv->config.cluster_every)
                 return;
         pthread_mutex_lock(&kv->jobs_lock);
         const bool idle = kv->jobs == NULL;
         pthread_mutex_unlock(&kv->jobs_lock);
         if (!idle)
                 return;
-        dci_kv_free(kv, kv->listing.memory, kv->listing.n_areas * kv->listing.area_bytes);
-        kv->listing = (dci_kv_scratch){NULL, 0, 0};
-        kv->listing_tokens = 0;
+        dci_kv_free(kv, kv->clustering.memory, kv->clustering.n_areas * kv->clustering.area_bytes);
+        kv->clustering = (dci_kv_scratch){NULL, 0, 0};
+        kv->clustering_tokens = 0;
 }
 
 dci_status dci_kv_clusters_prepare(dci_kv *kv, dci_kv_layer *layer, size_t first, size_t n, size_t n_more,
@@ -105,7 +105,7 @@ static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters 
 }
 
 /* Writes one row per cluster: its summary, or the mean of its keys or values. */
-static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const listing *l, size_t dim,
+static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, const clustering *l, size_t dim,
                      bool of_summary, unsigned char *out, size_t row_bytes)
 {
         const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
@@ -123,7 +123,7 @@ static void put_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head
 }
 
 /* Expects the keys in the scratch. */
-static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const listing *l)
+static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const clustering *l)
 {
         put_rows(kv, batch, head, l, kv->dim_k, true, dci_kv_cluster_rows(kv, batch, head),
                  kv->stages->summary.width(kv) * kv->es);
@@ -138,7 +138,7 @@ static void summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, s
 
 void dci_kv_clusters_build(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t area)
 {
-        const listing l = parts_of(kv, area);
+        const clustering l = parts_of(kv, area);
         gather(kv, layer, batch, head, false, l.rows);
         kv->stages->group.divide(kv, layer, batch, head, l.rows, l.work);
         summarise(kv, layer, batch, head, &l);
@@ -146,7 +146,7 @@ void dci_kv_clusters_build(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *bat
 
 void dci_kv_clusters_summarise(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t area)
 {
-        const listing l = parts_of(kv, area);
+        const clustering l = parts_of(kv, area);
         gather(kv, layer, batch, head, false, l.rows);
         summarise(kv, layer, batch, head, &l);
 }

@@ -74,7 +74,7 @@ bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
                 if (!dci_kv_groups(kv, l) || layer->prompt == DCI_KV_PROMPT_OPEN || kv->config.frozen_prompt)
                         continue;
                 const size_t n_grouped = dci_kv_will_group(kv, layer);
-                const bool cut_evenly = kv->listed && !dci_kv_reorders(kv);
+                const bool cut_evenly = kv->clustered && !dci_kv_reorders(kv);
                 if (sequence->n + (cut_evenly ? 0 : n) > kv->config.sink + n_grouped + kv->config.budget / 2 &&
                     dci_kv_may_group(kv, sequence->n) > n_grouped)
                         return true;

@@ -20,13 +20,13 @@ DCI_INLINE bool dci_kv_has_trees(const dci_kv *kv)
 /* Whether anything is stored per group, in chunks, clusters or trees. */
 DCI_INLINE bool dci_kv_summarised(const dci_kv *kv)
 {
-        return kv->listed || kv->summary_bytes + kv->tail_bytes > 0 || dci_kv_has_trees(kv);
+        return kv->clustered || kv->summary_bytes + kv->tail_bytes > 0 || dci_kv_has_trees(kv);
 }
 
 /* Whether the tail is over clusters, and estimates only some of them. */
 DCI_INLINE bool dci_kv_sums_of_lists(const dci_kv *kv)
 {
-        return kv->listed && kv->config.tail == DCI_KV_TAIL_SUMS;
+        return kv->clustered && kv->config.tail == DCI_KV_TAIL_SUMS;
 }
 
 /* Whether tails need groups of their own. */
@@ -79,7 +79,7 @@ DCI_INLINE bool dci_kv_builds_later(const dci_kv *kv)
 /* Groups begin and end at multiples of so many candidates. */
 DCI_INLINE size_t dci_kv_unit(const dci_kv *kv)
 {
-        return kv->listed && !dci_kv_reorders(kv) ? 1 : kv->config.page_tokens;
+        return kv->clustered && !dci_kv_reorders(kv) ? 1 : kv->config.page_tokens;
 }
 
 /* The most tokens of a group by position; a cluster has at least one. */

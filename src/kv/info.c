@@ -30,7 +30,7 @@ static double resident_bytes(const dci_kv *kv)
                 return (double)dci_kv_tree_bytes(kv, TYPICAL) / (double)TYPICAL;
         if (dci_kv_reorders(kv))
                 return (double)sizeof(int32_t) + (double)dci_kv_cluster_bytes(kv) / (double)kv->config.page_tokens;
-        if (kv->listed) {
+        if (kv->clustered) {
                 const dci_kv_config *c = &kv->config;
                 const double parts = c->cluster_most > 0 ? 1.0 / (double)c->cluster_most : 0.0;
                 return (double)sizeof(int32_t) +
@@ -123,7 +123,7 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .resident_token_bytes = resident_bytes(kv)};
         for (size_t i = 0; i < kv->n_sequences; i++)
                 out_info->n_resident += kv->sequences[i]->resident;
-        if (kv->pool.lent) /* the caller's: those that no sequence has */
+        if (kv->pool.caller_blocks) /* the caller's: those that no sequence has */
                 for (size_t b = 0; b < kv->pool.n_blocks; b++)
                         out_info->n_free_blocks += kv->pool.refs[b] == 0;
         dci_kv_unlock(kv);

@@ -40,12 +40,12 @@ typedef struct dci_kv_pool {
         unsigned char **pieces;
         size_t n_pieces, piece_capacity;
         size_t n_blocks, n_free, max_blocks;
-        bool lent;          /* the caller assigns blocks to sequences: none is free or taken */
+        bool caller_blocks; /* the caller assigns blocks to sequences: none is free or taken */
         uint32_t *refs;     /* by block */
         int32_t *free_list; /* a stack */
         bool ordered;       /* the free list descends, so that low numbers are taken first */
         size_t block_capacity, free_capacity, seen_capacity;
-        uint32_t *seen, stamp; /* lent blocks: marks of one call */
+        uint32_t *seen, stamp; /* blocks of the caller: marks of one call */
 } dci_kv_pool;
 
 /* Scratch for several threads: an area for each. */
@@ -78,11 +78,11 @@ struct dci_kv {
         pthread_mutex_t map_lock;       /* for workers; held while tables of blocks and the list of pieces change */
         size_t plan_tokens;             /* tokens that `plans` suffices for */
         size_t tree_tokens, tree_nodes; /* nodes among the first tree_tokens candidates: the last count */
-        dci_kv_scratch plans, forming;
-        bool listed;           /* groups are clusters, not chunks */
-        dci_kv_former former;  /* builds groups */
-        size_t listing_tokens; /* tokens that `listing` suffices for */
-        dci_kv_scratch listing;
+        dci_kv_scratch plans, building;
+        bool clustered;           /* groups are clusters, not chunks */
+        dci_kv_former former;     /* builds groups */
+        size_t clustering_tokens; /* tokens that `clustering` suffices for */
+        dci_kv_scratch clustering;
         /* worker.c */
         pthread_mutex_t jobs_lock;
         pthread_cond_t work, done;

@@ -48,7 +48,7 @@ static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
 /* Whether chunks begin with those of a prompt whose end built nothing. */
 static bool prompt_first(const dci_kv *kv, const dci_kv_layer *layer)
 {
-        return dci_kv_builds_later(kv) && !kv->listed && layer->n_grouped == 0 &&
+        return dci_kv_builds_later(kv) && !kv->clustered && layer->n_grouped == 0 &&
                dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
 }
 
@@ -67,7 +67,7 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         const size_t formed = kv->former.n_formed(kv, layer), n = may > formed ? may : formed;
-        if (n <= n_grouped || !kv->listed || dci_kv_reorders(kv))
+        if (n <= n_grouped || !kv->clustered || dci_kv_reorders(kv))
                 return n > n_grouped ? n : 0;
         const size_t first = first_of(kv, layer, n_grouped);
         if (n - first >= every)
@@ -100,7 +100,7 @@ static void form_task(void *arg, size_t task, size_t worker)
         const size_t head = task % kv->config.n_kv_heads;
         void *scratch = dci_kv_build_area(kv, worker + 1);
         dci_kv_head *h = &d->layer->heads[head];
-        if (kv->listed) {
+        if (kv->clustered) {
                 dci_kv_clusters_build(kv, d->layer, d->batch, head, worker + 1);
                 return;
         }
@@ -131,7 +131,7 @@ static dci_status take_batches(dci_kv *kv, const maintaining *m)
 static dci_status take_all(dci_kv *kv, const maintaining *m)
 {
         DCI_TRY(dci_kv_build_ready(kv));
-        if (kv->listed)
+        if (kv->clustered)
                 return take_batches(kv, m);
         for (size_t i = 0; i < m->n_dues; i++) {
                 dci_kv_layer *layer = m->dues[i].layer;
@@ -150,7 +150,7 @@ static void publish(dci_kv *kv, const maintaining *m)
         for (size_t i = 0; i < m->n_dues; i++) {
                 due *d = &m->dues[i];
                 if (d->reorders)
-                        d->layer->decided->renewed = d->layer->decided->n_pushed;
+                        d->layer->selection->renewed = d->layer->selection->n_pushed;
                 if (d->batch != NULL) {
                         dci_kv_release_clusters(kv, d->layer, dci_kv_clusters_within(d->layer, d->first));
                         dci_kv_clusters_publish(kv, d->layer, d->batch);
@@ -191,7 +191,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                 }
         dci_status status = take_all(kv, &m);
         if (status == DCI_OK)
-                status = dci_kv_spread(kv, kv->forming.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
+                status = dci_kv_spread(kv, kv->building.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
                                        tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
         if (status == DCI_OK)
                 publish(kv, &m);
@@ -274,7 +274,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         }
         if (status != DCI_OK)
                 return status;
-        return dci_kv_spread(kv, kv->forming.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
+        return dci_kv_spread(kv, kv->building.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
 /* --- clusters for a device that plans ----------------------------------------------------------------------------- */
@@ -330,7 +330,8 @@ static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *cons
                 DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
         for (size_t i = 0; i < n_sequences; i++)
                 for (size_t l = 0; l < kv->config.n_layers; l++)
-                        if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->listed && !kv->config.frozen_prompt)
+                        if (kv->config.refit > 0.0 && dci_kv_groups(kv, l) && !kv->clustered &&
+                            !kv->config.frozen_prompt)
                                 DCI_TRY(refit_layer(kv, &found[i]->layers[l]));
         return DCI_OK;
 }

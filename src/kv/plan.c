@@ -157,7 +157,7 @@ static void no_tail(const planning *p, size_t i, size_t head)
 static void push_queries(const planning *p, const dci_kv_layer *layer, size_t i, size_t head)
 {
         const dci_kv *kv = p->kv;
-        const dci_kv_selection_cache *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->selection;
         if (d == NULL || d->ring == NULL)
                 return;
         const size_t at = head * kv->config.ring + d->n_pushed % kv->config.ring;
@@ -219,7 +219,7 @@ static dci_status check(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_seq
 static dci_status check_anchor(const dci_kv *kv, const dci_kv_layer *layer)
 {
         const size_t number = dci_kv_anchor_of(kv, layer->number);
-        const dci_kv_selection_cache *d = layer->sequence->layers[number].decided;
+        const dci_kv_selection_cache *d = layer->sequence->layers[number].selection;
         size_t n_candidates, room;
         if (number == layer->number || !is_sparse(kv, layer, &n_candidates, &room) || (d->listed && d->n == layer->n))
                 return DCI_OK;
@@ -249,8 +249,8 @@ static dci_status make(dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequ
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_layer *of = &found[i]->layers[layer];
                 size_t n_candidates, room;
-                if (of->decided != NULL)
-                        of->decided->n_pushed++;
+                if (of->selection != NULL)
+                        of->selection->n_pushed++;
                 if (is_sparse(kv, of, &n_candidates, &room))
                         dci_kv_schedule_end(kv, of, n_candidates);
         }

@@ -39,7 +39,7 @@ dci_status dci_kv_pool_init(dci_kv *kv)
                         memset(pool->seen, 0, pool->max_blocks * sizeof *pool->seen);
                 memset(pool->refs, 0, pool->max_blocks * sizeof *pool->refs);
                 pool->n_blocks = pool->max_blocks;
-                pool->lent = kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER;
+                pool->caller_blocks = kv->layout.blocks_by == DCI_KV_BLOCKS_BY_CALLER;
                 if (kv->layout.blocks_by == DCI_KV_BLOCKS_BY_LIBRARY)
                         for (pool->n_free = 0; pool->n_free < pool->n_blocks; pool->n_free++)
                                 pool->free_list[pool->n_free] = (int32_t)(pool->n_blocks - 1 - pool->n_free);
@@ -148,7 +148,7 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
  * device together. */
 static void order_free(dci_kv_pool *pool, size_t n)
 {
-        if (n < ORDERED || pool->ordered || pool->lent)
+        if (n < ORDERED || pool->ordered || pool->caller_blocks)
                 return;
         size_t found = 0;
         for (size_t b = pool->n_blocks; b-- > 0;)
@@ -197,7 +197,7 @@ void dci_kv_pool_retain(dci_kv *kv, int32_t block)
 void dci_kv_pool_release(dci_kv *kv, int32_t block)
 {
         dci_kv_pool *pool = &kv->pool;
-        if (--pool->refs[block] > 0 || pool->lent)
+        if (--pool->refs[block] > 0 || pool->caller_blocks)
                 return;
         pool->ordered = pool->ordered && (pool->n_free == 0 || block < pool->free_list[pool->n_free - 1]);
         pool->free_list[pool->n_free++] = block;

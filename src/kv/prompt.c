@@ -24,7 +24,7 @@
 
 static void build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
-        if (kv->listed) {
+        if (kv->clustered) {
                 if (layer->n_batches > 0)
                         dci_kv_clusters_build(kv, layer, layer->batches[0], head, area);
                 return;
@@ -148,9 +148,9 @@ void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->prompt_now = layer->prompt_due = false;
         layer->n_missing = 0;
         layer->n_static = 0;
-        if (layer->decided != NULL) {
-                layer->decided->listed = false;
-                layer->decided->n_pushed = layer->decided->renewed = 0;
+        if (layer->selection != NULL) {
+                layer->selection->listed = false;
+                layer->selection->n_pushed = layer->selection->renewed = 0;
         }
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];
@@ -193,7 +193,7 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
                 DCI_TRY(dci_kv_static_online(kv, layer, n));
         }
         if (dci_kv_groups(kv, layer->number))
-                DCI_TRY(kv->listed ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n));
+                DCI_TRY(kv->clustered ? take_batch(kv, layer, n) : dci_kv_make_chunks_exclusive(kv, layer, 0, n));
         const size_t room = dci_kv_max_room(kv);
         for (size_t h = 0; h < kv->config.n_kv_heads && n > 0; h++) {
                 DCI_TRY(dci_kv_alloc_transforms(kv, layer, h, learned));
@@ -214,7 +214,7 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
             borrows || dci_kv_builds_later(kv)) {
                 layer->prompt = DCI_KV_PROMPT_DONE;
                 layer->prompt_now = true;
-                layer->prompt_due = dci_kv_builds_later(kv) && kv->listed && dci_kv_groups(kv, layer->number) &&
+                layer->prompt_due = dci_kv_builds_later(kv) && kv->clustered && dci_kv_groups(kv, layer->number) &&
                                     dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
                 return DCI_OK;
         }

@@ -56,7 +56,7 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
         }
         memset(sequence->layers, 0, layers_bytes(kv));
         if (dci_kv_selection_cache_bytes(kv) > 0)
-                status = dci_kv_alloc(kv, dci_kv_selection_cache_bytes(kv), (void **)&sequence->decided);
+                status = dci_kv_alloc(kv, dci_kv_selection_cache_bytes(kv), (void **)&sequence->selection);
         if (status != DCI_OK) {
                 dci_kv_free(kv, sequence->layers, layers_bytes(kv));
                 dci_kv_free(kv, sequence, sizeof *sequence);
@@ -101,7 +101,7 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
         /* From the end: the next sequence gets them in the order that they were in. */
         dci_kv_truncate_table(kv, sequence, 0);
         dci_kv_free(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
-        dci_kv_free(kv, sequence->decided, dci_kv_selection_cache_bytes(kv));
+        dci_kv_free(kv, sequence->selection, dci_kv_selection_cache_bytes(kv));
         dci_kv_free(kv, sequence->layers, layers_bytes(kv));
         dci_kv_free(kv, sequence, sizeof *sequence);
         kv->n_sequences--;
@@ -156,7 +156,7 @@ dci_status dci_kv_check_whole(const dci_kv *kv, const dci_kv_sequence *sequence,
 size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
         const size_t whole = dci_kv_whole_within(kv, layer->n_grouped, n);
-        if (!kv->listed || whole == layer->n_grouped)
+        if (!kv->clustered || whole == layer->n_grouped)
                 return whole;
         const size_t left = dci_kv_clusters_within(layer, n > kv->config.sink ? n - kv->config.sink : 0);
         return left > 0 ? layer->batches[left - 1]->first + layer->batches[left - 1]->n : 0;
@@ -198,7 +198,7 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 layer->heads[h].n_fixed = dci_kv_fixed_within(kv, &layer->heads[h], n, layer->heads[h].fixed);
         dci_kv_truncate_selection_cache(kv, layer, n);
-        if (kv->listed)
+        if (kv->clustered)
                 dci_kv_release_clusters(kv, layer, dci_kv_clusters_within(layer, layer->n_grouped));
         else
                 dci_kv_release_chunks(kv, layer, (layer->n_grouped + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK);
@@ -257,7 +257,8 @@ static dci_kv_transform *made(dci_kv_transform *transform)
 static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
         const size_t n_grouped = dci_kv_grouped_within(kv, from, n);
-        dci_status status = kv->listed ? fork_batches(kv, from, n_grouped, to) : fork_chunks(kv, from, n_grouped, to);
+        dci_status status =
+                kv->clustered ? fork_batches(kv, from, n_grouped, to) : fork_chunks(kv, from, n_grouped, to);
         for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++) {
                 const dci_kv_head *source = &from->heads[h];
                 dci_kv_head *head = &to->heads[h];
@@ -295,7 +296,7 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
 static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, dci_kv_sequence *to)
 {
         const size_t per_page = kv->config.page_tokens, whole = n / per_page, n_blocks = dci_kv_blocks_of(kv, n);
-        if (n_blocks > whole && kv->pool.lent)
+        if (n_blocks > whole && kv->pool.caller_blocks)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "a fork at %zu tokens cuts through a block of %zu, which the caller's blocks cannot be "
                                 "copied from: fork at whole blocks",

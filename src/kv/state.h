@@ -64,8 +64,8 @@ struct dci_kv_layer {
         dci_kv_head *heads;
         float *observed; /* until the prompt's work is done: [head][query][dim_k], times the scale */
         size_t n_observed, observed_bytes;
-        size_t next_head, n_running;     /* of that work; under jobs_lock */
-        dci_kv_selection_cache *decided; /* NULL: every plan decides for itself */
+        size_t next_head, n_running;       /* of that work; under jobs_lock */
+        dci_kv_selection_cache *selection; /* NULL: every plan decides for itself */
         int32_t *boundaries; /* BOUNDARY: positions of tokens whose queries differ from the last list's, ascending */
         size_t n_boundaries, boundary_capacity;
         dci_kv_layer *next_job;
@@ -82,8 +82,8 @@ struct dci_kv_sequence {
         int32_t *table; /* blocks */
         size_t n_table, table_capacity;
         dci_kv_layer *layers;
-        unsigned char *decided; /* memory of the layers' dci_kv_selection_cache */
-        size_t mark;            /* kv->mark of the last call that named it */
+        unsigned char *selection; /* memory of the layers' dci_kv_selection_cache */
+        size_t mark;              /* kv->mark of the last call that named it */
 };
 
 #endif

@@ -49,7 +49,7 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
                                 (long long)sequence->id, sequence->n, n, DCI_KV_MAX_TOKENS);
         const size_t after = dci_kv_blocks_of(kv, sequence->n + n);
         const bool copies = n > 0 && cuts_shared(kv, sequence);
-        if (kv->pool.lent) {
+        if (kv->pool.caller_blocks) {
                 if (after > sequence->n_table)
                         return dci_fail(DCI_ERR_FULL, "sequence %lld needs %zu blocks, but %zu are lent to it",
                                         (long long)sequence->id, after, sequence->n_table);
@@ -139,7 +139,7 @@ dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequenc
         for (size_t i = 0; i < n_sequences && status == DCI_OK; i++) {
                 dci_kv_sequence *sequence = found[i];
                 const size_t n = wanted(n_tokens, i);
-                if (!kv->pool.lent && n > 0 && cuts_shared(kv, sequence))
+                if (!kv->pool.caller_blocks && n > 0 && cuts_shared(kv, sequence))
                         copy_block(kv, sequence);
                 while (sequence->n_table < dci_kv_blocks_of(kv, sequence->n + n))
                         sequence->table[sequence->n_table++] = dci_kv_pool_alloc(kv);
@@ -319,7 +319,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                                         (long long)sequence->id, layer);
                 *out_tokens += n;
         }
-        for (size_t i = 0; i < n_sequences && rows->keys != NULL && kv->pool.lent; i++) {
+        for (size_t i = 0; i < n_sequences && rows->keys != NULL && kv->pool.caller_blocks; i++) {
                 DCI_TRY(check_own(kv, found[i], found[i]->layers[layer].n, wanted(n_tokens, i)));
         }
         if (*out_tokens > 0 && (rows->keys == NULL) != (rows->values == NULL))
@@ -474,7 +474,7 @@ dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequ
                                 dci_kv_cancel_prompt(kv, layer);
                 }
                 /* Lent blocks stay lent. */
-                if (!kv->pool.lent)
+                if (!kv->pool.caller_blocks)
                         dci_kv_truncate_table(kv, found[i], found[i]->n);
                 close_step(found[i]);
         }

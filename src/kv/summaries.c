@@ -66,14 +66,14 @@ size_t dci_kv_build_bytes(const dci_kv *kv)
 
 dci_status dci_kv_build_ready(dci_kv *kv)
 {
-        if (kv->forming.memory != NULL)
+        if (kv->building.memory != NULL)
                 return DCI_OK;
         const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
         const size_t bytes = dci_kv_build_bytes(kv);
         void *memory;
         const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
         if (status == DCI_OK)
-                kv->forming = (dci_kv_scratch){memory, n_areas, bytes};
+                kv->building = (dci_kv_scratch){memory, n_areas, bytes};
         return status;
 }
 

@@ -15,7 +15,7 @@ dci_status dci_kv_build_ready(dci_kv *kv);
 size_t dci_kv_build_bytes(const dci_kv *kv);
 DCI_INLINE void *dci_kv_build_area(const dci_kv *kv, size_t area)
 {
-        return kv->forming.memory + area * kv->forming.area_bytes;
+        return kv->building.memory + area * kv->building.area_bytes;
 }
 
 /* Builds candidates [first, end) of one head with its transforms. */

@@ -123,7 +123,7 @@ void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
                 return;
         helping h = {kv, sequence};
         size_t n_workers = dci_workers_for(kv->context, left, SIZE_MAX);
-        n_workers = n_workers < kv->forming.n_areas ? n_workers : kv->forming.n_areas - 1;
+        n_workers = n_workers < kv->building.n_areas ? n_workers : kv->building.n_areas - 1;
         if (left > 0)
                 dci_parallel(&(dci_region){
                         .context = kv->context, .n_tasks = n_workers, .n_workers = n_workers, .fn = help, .arg = &h});

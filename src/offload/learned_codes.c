@@ -102,7 +102,7 @@ static dci_status set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residu
         coding c = {kv, layer, residuals == NULL ? 0 : layer->n_missing, residuals, ld};
         DCI_TRY(dci_kv_lock(kv));
         const size_t n_heads = kv->config.n_kv_heads, tokens = layer->n_grouped - c.first;
-        dci_status status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_heads,
+        dci_status status = dci_kv_spread(kv, kv->building.n_areas - 1, n_heads,
                                           tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
         if (status == DCI_OK) {
                 layer->prompt_due = false;
@@ -137,7 +137,7 @@ dci_status dci_gpu_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t firs
         if (status == DCI_OK) /* forks may have more in a chunk than this one */
                 status = dci_kv_make_chunks_exclusive(kv, layer, first, layer->n_grouped);
         if (status == DCI_OK)
-                status = dci_kv_spread(kv, kv->forming.n_areas - 1, n_chunks * n_heads,
+                status = dci_kv_spread(kv, kv->building.n_areas - 1, n_chunks * n_heads,
                                        n * n_heads * 16 * (kv->dim_k + kv->dim_v), missing_task, &c);
         if (status == DCI_OK)
                 layer->n_missing = first;

@@ -36,7 +36,7 @@ static dci_status check_table(const dci_kv *kv, const dci_kv_sequence *sequence,
 {
         const size_t n = dci_kv_blocks_of(kv, sequence->n + sequence->n_reserved);
         if (sequence->n_table > sequence->table_capacity || sequence->n_table < n ||
-            (sequence->n_table > n && !kv->pool.lent))
+            (sequence->n_table > n && !kv->pool.caller_blocks))
                 return dci_fail(DCI_ERR_FORMAT, "sequence %lld has %zu tokens and %zu reserved in %zu blocks of %zu",
                                 (long long)sequence->id, sequence->n, sequence->n_reserved, sequence->n_table,
                                 kv->config.page_tokens);
@@ -70,7 +70,7 @@ static dci_status check_owners(const dci_kv *kv, const uint32_t *counts, dci_kv_
                         return dci_fail(DCI_ERR_FORMAT, "block %d is listed as free, and is in use, or twice",
                                         (int)block);
         }
-        if (!pool->lent && used + pool->n_free != pool->n_blocks)
+        if (!pool->caller_blocks && used + pool->n_free != pool->n_blocks)
                 return dci_fail(DCI_ERR_FORMAT, "of %zu blocks %zu are in use and %zu free: the others are lost",
                                 pool->n_blocks, used, pool->n_free);
         return DCI_OK;

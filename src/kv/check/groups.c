@@ -144,7 +144,7 @@ static dci_status check_head(const dci_kv *kv, const dci_kv_layer *layer, size_t
 
 static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {
-        const dci_kv_selection_cache *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->selection;
         const size_t room = dci_kv_max_room(kv);
         if (kv->config.sink + d->end > layer->n || d->n > layer->n)
                 return dci_fail(DCI_ERR_FORMAT, AT "lists were chosen from %zu candidates at token %zu of %zu",
@@ -167,7 +167,7 @@ static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_k
 
 static dci_status check_decided(const dci_kv *kv, const dci_kv_layer *layer, dci_kv_marks *marks)
 {
-        const dci_kv_selection_cache *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->selection;
         for (size_t i = 0; i < layer->n_boundaries; i++)
                 if (layer->boundaries[i] < 0 || (size_t)layer->boundaries[i] >= layer->n ||
                     (i > 0 && layer->boundaries[i] <= layer->boundaries[i - 1]))
@@ -195,10 +195,10 @@ dci_status dci_kv_check_layer(const dci_kv *kv, const dci_kv_sequence *sequence,
         DCI_TRY(check_counts(kv, sequence, layer));
         if (!kv->former.host_plans) /* else groups are complete */
                 return check_decided(kv, layer, marks);
-        if (!kv->listed && layer->n_chunks * DCI_KV_CHUNK < layer->n_grouped)
+        if (!kv->clustered && layer->n_chunks * DCI_KV_CHUNK < layer->n_grouped)
                 return dci_fail(DCI_ERR_FORMAT, AT "%zu chunks of %zu for %zu tokens in groups", OF(layer),
                                 layer->n_chunks, DCI_KV_CHUNK, layer->n_grouped);
-        if (kv->listed)
+        if (kv->clustered)
                 DCI_TRY(check_batches(kv, layer, marks));
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 DCI_TRY(check_head(kv, layer, h, marks));

@@ -22,9 +22,9 @@
 
 typedef struct checking {
         dci_kv *kv;
-        size_t area_bytes; /* of a worker: what forming takes, then what is formed */
+        size_t area_bytes; /* of a worker: scratch to build with, then what is built */
         unsigned char *memory;
-        size_t forming;    /* bytes of an area that forming takes */
+        size_t building;   /* bytes of an area that the scratch takes */
         atomic_size_t bad; /* the lowest task that found something */
 } checking;
 
@@ -125,7 +125,7 @@ static dci_status run_task(const checking *c, size_t task, size_t worker)
         dci_kv *kv = c->kv;
         const size_t head = task % kv->config.n_kv_heads, l = task / kv->config.n_kv_heads % kv->config.n_layers;
         dci_kv_layer *layer = &kv->sequences[task / kv->config.n_kv_heads / kv->config.n_layers]->layers[l];
-        unsigned char *scratch = c->memory + worker * c->area_bytes, *memory = scratch + c->forming;
+        unsigned char *scratch = c->memory + worker * c->area_bytes, *memory = scratch + c->building;
         const dci_kv_head *h = &layer->heads[head];
         dci_status status = check_rows(kv, layer, head);
         if (status == DCI_OK)
@@ -139,7 +139,7 @@ static dci_status run_task(const checking *c, size_t task, size_t worker)
         for (size_t b = 0; b < layer->n_batches && status == DCI_OK; b++)
                 status = check_batch(kv, layer, head, b, worker, memory);
         for (size_t n = 0;
-             !kv->listed && kv->summary_bytes + kv->tail_bytes > 0 && n < layer->n_grouped && status == DCI_OK;
+             !kv->clustered && kv->summary_bytes + kv->tail_bytes > 0 && n < layer->n_grouped && status == DCI_OK;
              n += DCI_KV_CHUNK)
                 status = check_chunk(kv, layer, head, n / DCI_KV_CHUNK, scratch, memory);
         return status;
@@ -190,19 +190,20 @@ dci_status dci_kv_check_recompute(dci_kv *kv, const dci_progress *progress)
         const size_t coders = dci_coder_bytes(DCI_CODER_ROTATED, kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v);
         const size_t n_workers = dci_workers_for(kv->context, n_tasks, tokens * heads * 8 * dims);
         atomic_init(&c.bad, SIZE_MAX);
-        c.forming = dci_kv_build_bytes(kv);
-        c.forming = c.forming > dci_lines(coders) ? c.forming : dci_lines(coders);
-        c.area_bytes = c.forming + dci_lines(formed);
+        c.building = dci_kv_build_bytes(kv);
+        c.building = c.building > dci_lines(coders) ? c.building : dci_lines(coders);
+        c.area_bytes = c.building + dci_lines(formed);
         c.memory = dci_alloc(kv->context, n_workers, c.area_bytes);
-        const dci_kv_scratch listing = kv->listing;
-        const size_t listing_tokens = kv->listing_tokens;
+        const dci_kv_scratch clustering = kv->clustering;
+        const size_t clustering_tokens = kv->clustering_tokens;
         if (longest > 0) {
                 listing_bytes = dci_kv_clustering_bytes(kv, longest);
-                kv->listing =
+                kv->clustering =
                         (dci_kv_scratch){dci_alloc(kv->context, n_workers, listing_bytes), n_workers, listing_bytes};
-                kv->listing_tokens = longest;
+                kv->clustering_tokens = longest;
         }
-        dci_status status = c.memory == NULL || (longest > 0 && kv->listing.memory == NULL) ? DCI_ERR_MEMORY : DCI_OK;
+        dci_status status =
+                c.memory == NULL || (longest > 0 && kv->clustering.memory == NULL) ? DCI_ERR_MEMORY : DCI_OK;
         if (status == DCI_OK)
                 status = dci_parallel(
                         &(dci_region){kv->context, n_tasks, n_workers, check_task, &c, progress, n_tasks, kv});
@@ -210,9 +211,9 @@ dci_status dci_kv_check_recompute(dci_kv *kv, const dci_progress *progress)
         if (status == DCI_OK && atomic_load(&c.bad) != SIZE_MAX)
                 status = run_task(&c, atomic_load(&c.bad), 0);
         if (longest > 0) {
-                dci_free(kv->context, kv->listing.memory, n_workers, listing_bytes);
-                kv->listing = listing;
-                kv->listing_tokens = listing_tokens;
+                dci_free(kv->context, kv->clustering.memory, n_workers, listing_bytes);
+                kv->clustering = clustering;
+                kv->clustering_tokens = clustering_tokens;
         }
         dci_free(kv->context, c.memory, n_workers, c.area_bytes);
         return status;

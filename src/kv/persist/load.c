@@ -75,7 +75,7 @@ static dci_status find_sections(const dci_file *file, loading *l)
         l->frames = data;
         dci_status status = dci_file_section(file, "fixed", &data, &l->fixed_left);
         l->fixed = data;
-        if (status == DCI_OK && kv->listed) {
+        if (status == DCI_OK && kv->clustered) {
                 status = dci_file_section(file, "groups", &data, &l->groups.left);
                 l->groups.at = data;
         }
@@ -319,8 +319,8 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         layer->n_grouped = (size_t)n_grouped;
         layer->n_prompt = (size_t)n_prompt;
         atomic_store(&layer->prompt, DCI_KV_PROMPT_DONE);
-        DCI_TRY(kv->listed ? dci_kv_load_clusters(kv, layer, &l->groups)
-                           : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped));
+        DCI_TRY(kv->clustered ? dci_kv_load_clusters(kv, layer, &l->groups)
+                              : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped));
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 DCI_TRY(load_head(l, layer, h));
         return DCI_OK;
@@ -358,7 +358,7 @@ static dci_status load_into(loading *l)
         DCI_TRY(dci_kv_build_ready(kv));
         DCI_TRY(dci_kv_boundaries_ready(kv, l->sequence, 0)); /* of plans before the next reservation */
         const size_t n_tasks = kv->config.n_layers * kv->config.n_kv_heads;
-        return dci_kv_spread(kv, kv->forming.n_areas - 1, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task,
+        return dci_kv_spread(kv, kv->building.n_areas - 1, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task,
                              l);
 }
 
@@ -368,7 +368,7 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
         loading l = {.kv = kv, .marks.context = kv->context};
         if (path == NULL || out == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", path == NULL ? "path" : "out_sequence");
-        if (kv->pool.lent)
+        if (kv->pool.caller_blocks)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "blocks are the caller's: the library has none to load rows into");
         dci_status status = dci_file_load(kv->context, path, DCI_KV_FILE_KIND, &file);
         if (status != DCI_OK)
@@ -381,9 +381,9 @@ static dci_status load(dci_kv *kv, const char *path, int64_t *out)
                                   DCI_KV_FILE_SECTIONS);
         if (status == DCI_OK)
                 status = check_fields(&file, kv, &l.n);
-        if (status == DCI_OK && file.n_sections != (size_t)DCI_KV_FILE_SECTIONS + kv->listed)
+        if (status == DCI_OK && file.n_sections != (size_t)DCI_KV_FILE_SECTIONS + kv->clustered)
                 status = dci_fail(DCI_ERR_FORMAT, "the file has %zu sections, expected %zu", file.n_sections,
-                                  (size_t)DCI_KV_FILE_SECTIONS + kv->listed);
+                                  (size_t)DCI_KV_FILE_SECTIONS + kv->clustered);
         if (status == DCI_OK)
                 status = find_sections(&file, &l);
         const size_t row = (kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v) * sizeof *kv->load_row;

@@ -287,13 +287,13 @@ static dci_status write_file(const saving *s, const char *path)
                 {"fixed", fixed * sizeof(int32_t), emit_fixed, s},
                 {"keys", n_heads * n * kv->dim_k * kv->es, emit_keys, s},
                 {"values", n_heads * n * kv->dim_v * kv->es, emit_values, s},
-                {"groups", kv->listed ? dci_kv_clusters_bytes(kv, sequence, n) : 0, emit_groups, s},
+                {"groups", kv->clustered ? dci_kv_clusters_bytes(kv, sequence, n) : 0, emit_groups, s},
         };
         dci_replacement replacement;
         DCI_TRY(dci_replace_begin(path, &replacement));
         const dci_sink sink = {&replacement, dci_replace_write};
         dci_status status = dci_file_compose_buffered(kv->context, &sink, DCI_KV_FILE_KIND, DCI_KV_FILE_VERSION,
-                                                      (size_t)DCI_KV_FILE_SECTIONS + kv->listed, parts);
+                                                      (size_t)DCI_KV_FILE_SECTIONS + kv->clustered, parts);
         return dci_replace_end(&replacement, status);
 }
 

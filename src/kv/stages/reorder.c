@@ -24,7 +24,7 @@
 /* Positions whose queries count. Those older than the rollback may precede candidates. */
 static size_t n_observed(const dci_kv *kv, const dci_kv_layer *layer)
 {
-        const dci_kv_selection_cache *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->selection;
         const size_t after = kv->config.frozen_prompt ? SIZE_MAX : kv->config.rollback > 0 ? kv->config.rollback : 1;
         size_t n = d == NULL || d->ring == NULL ? 0 : d->n_pushed;
         n = n < kv->config.ring ? n : kv->config.ring;
@@ -34,21 +34,21 @@ static size_t n_observed(const dci_kv *kv, const dci_kv_layer *layer)
 static const float *ring_at(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t number)
 {
         const size_t at = head * kv->config.ring + number % kv->config.ring;
-        return layer->decided->ring + at * kv->group * kv->dim_k;
+        return layer->selection->ring + at * kv->group * kv->dim_k;
 }
 
 size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, float *out)
 {
         const size_t n = n_observed(kv, layer), width = kv->group * kv->dim_k;
         for (size_t i = 0; i < n; i++)
-                memcpy(out + i * width, ring_at(kv, layer, head, layer->decided->n_pushed - n + i),
+                memcpy(out + i * width, ring_at(kv, layer, head, layer->selection->n_pushed - n + i),
                        width * sizeof *out);
         return n * kv->group;
 }
 
 void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
-        dci_kv_selection_cache *d = layer->decided;
+        dci_kv_selection_cache *d = layer->selection;
         if (d == NULL || d->ring == NULL)
                 return;
         const size_t n = n_positions < kv->config.ring ? n_positions : kv->config.ring;
@@ -111,7 +111,7 @@ static void overlap_task(void *arg, size_t head, size_t worker)
 {
         const overlapping *o = arg;
         const dci_kv *kv = o->kv;
-        const size_t n_seen = n_observed(kv, o->layer), last = o->layer->decided->n_pushed - 1;
+        const size_t n_seen = n_observed(kv, o->layer), last = o->layer->selection->n_pushed - 1;
         unsigned char *at = o->memory + worker * o->area_bytes;
         float *scores = (float *)(void *)at;
         uint64_t *bits = (uint64_t *)(void *)(at + dci_lines(o->n * sizeof *scores));
@@ -155,7 +155,7 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
 
 size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
 {
-        const dci_kv_selection_cache *d = layer->decided;
+        const dci_kv_selection_cache *d = layer->selection;
         if (!dci_kv_reorders(kv) || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE ||
             d == NULL || d->ring == NULL || d->n_pushed - d->renewed < kv->config.period)
                 return 0;

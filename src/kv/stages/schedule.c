@@ -54,15 +54,15 @@ size_t dci_kv_selection_cache_bytes(const dci_kv *kv)
 
 void dci_kv_place_selection_cache(const dci_kv *kv, dci_kv_sequence *sequence)
 {
-        unsigned char *at = sequence->decided;
+        unsigned char *at = sequence->selection;
         for (size_t l = 0; l < kv->config.n_layers && at != NULL; l++) {
                 dci_kv_selection_cache parts;
                 const size_t n_bytes = lay_out(kv, l, at, &parts);
                 if (n_bytes == 0)
                         continue;
                 memset(at, 0, n_bytes);
-                sequence->layers[l].decided = (dci_kv_selection_cache *)(void *)at;
-                *sequence->layers[l].decided = parts;
+                sequence->layers[l].selection = (dci_kv_selection_cache *)(void *)at;
+                *sequence->layers[l].selection = parts;
                 at += n_bytes;
         }
 }
@@ -70,15 +70,15 @@ void dci_kv_place_selection_cache(const dci_kv *kv, dci_kv_sequence *sequence)
 dci_status dci_kv_copy_selection_cache(dci_kv *kv, const dci_kv_layer *from, size_t n, dci_kv_layer *to)
 {
         /* A plan may come before the next reservation, and its token be a turn. */
-        const size_t room = from->n_boundaries + (kv->config.schedule == DCI_KV_BOUNDARY && to->decided != NULL);
+        const size_t room = from->n_boundaries + (kv->config.schedule == DCI_KV_BOUNDARY && to->selection != NULL);
         DCI_TRY(dci_kv_grow(kv, (void **)&to->boundaries, &to->boundary_capacity, room, sizeof *to->boundaries));
         if (from->n_boundaries > 0)
                 memcpy(to->boundaries, from->boundaries, from->n_boundaries * sizeof *to->boundaries);
         to->n_boundaries = from->n_boundaries;
-        if (from->decided != NULL) {
-                dci_kv_selection_cache *d = to->decided;
+        if (from->selection != NULL) {
+                dci_kv_selection_cache *d = to->selection;
                 const dci_kv_selection_cache own = *d;
-                memcpy(d, from->decided, bytes_of_layer(kv, from->number));
+                memcpy(d, from->selection, bytes_of_layer(kv, from->number));
                 d->queries = own.queries;
                 d->lists = own.lists;
                 d->counts = own.counts;
@@ -91,7 +91,7 @@ dci_status dci_kv_copy_selection_cache(dci_kv *kv, const dci_kv_layer *from, siz
 /* A list is dropped by the candidates it was chosen from, not by the tokens it lost: that does not depend on the choice. */
 void dci_kv_truncate_selection_cache(const dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        dci_kv_selection_cache *d = layer->decided;
+        dci_kv_selection_cache *d = layer->selection;
         while (layer->n_boundaries > 0 && (size_t)layer->boundaries[layer->n_boundaries - 1] >= n)
                 layer->n_boundaries--;
         if (d == NULL)
@@ -110,7 +110,7 @@ dci_status dci_kv_boundaries_ready(dci_kv *kv, dci_kv_sequence *sequence, size_t
                 dci_kv_layer *layer = &sequence->layers[l];
                 /* Plans come when the prompt has ended, and after its end no more tokens of the step. */
                 const size_t more = layer->prompt == DCI_KV_PROMPT_OPEN ? 1 : n_tokens;
-                if (layer->decided != NULL)
+                if (layer->selection != NULL)
                         DCI_TRY(dci_kv_grow(kv, (void **)&layer->boundaries, &layer->boundary_capacity,
                                             layer->n_boundaries + more + 1, sizeof *layer->boundaries));
         }
@@ -159,7 +159,7 @@ static bool due_after_period(const dci_kv *kv, const dci_kv_layer *layer, size_t
         (void)sequence;
         (void)queries;
         (void)ld;
-        return layer->decided->since >= kv->config.period;
+        return layer->selection->since >= kv->config.period;
 }
 
 /* LouisKV's gate: one number for all heads of the layer. What is no number, of queries that are too large, decides. */
@@ -170,7 +170,7 @@ static bool due_at_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t sequ
         double sum = 0.0;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_queries_to_f32(kv, queries, ld, sequence, h, now);
-                sum += dci_kv_query_similarity(kv->context->kernels, now, layer->decided->queries + h * per_head,
+                sum += dci_kv_query_similarity(kv->context->kernels, now, layer->selection->queries + h * per_head,
                                                kv->group, kv->dim_k);
         }
         return !(sum / (double)kv->config.n_kv_heads >= kv->config.tau);
@@ -180,7 +180,7 @@ static bool due_at_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t sequ
 static bool keeps_unless_turned(const dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
-        const float *before = ask->layer->decided->queries + ask->head * kv->group * kv->dim_k;
+        const float *before = ask->layer->selection->queries + ask->head * kv->group * kv->dim_k;
         return dci_kv_query_similarity(kv->context->kernels, ask->queries, before, kv->group, kv->dim_k) >=
                kv->config.tau;
 }
@@ -199,7 +199,7 @@ const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1] = {
 void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld)
 {
         const dci_kv_schedule *schedule = &kv->stages->schedule;
-        dci_kv_selection_cache *d = layer->decided;
+        dci_kv_selection_cache *d = layer->selection;
         if (d == NULL || d->lists == NULL)
                 return;
         d->decides = !d->listed || schedule->due == NULL || schedule->due(kv, layer, sequence, queries, ld);
@@ -234,7 +234,7 @@ static void decide(dci_kv_layer *layer, dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
         const dci_kv_schedule *schedule = &kv->stages->schedule;
-        dci_kv_selection_cache *d = layer->decided;
+        dci_kv_selection_cache *d = layer->selection;
         dci_kv_head *head = &layer->heads[ask->head];
         int32_t *list = d->lists + ask->head * dci_kv_max_room(kv), *ranked = ask->ranked;
         const size_t n_queries = kv->group * kv->dim_k;
@@ -263,7 +263,7 @@ void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask)
         const dci_kv_stages *stages = kv->stages;
         const size_t anchor = dci_kv_anchor_of(kv, layer->number);
         const bool lists = stages->schedule.lists, borrows = anchor != layer->number;
-        const bool ranks = stages->select.ranks && (!lists || (!borrows && layer->decided->decides));
+        const bool ranks = stages->select.ranks && (!lists || (!borrows && layer->selection->decides));
         layer->heads[ask->head].n_plans++;
         if (stages->summary.rank != NULL && (ranks || dci_kv_needs_terms(kv)))
                 stages->summary.rank(ask);
@@ -273,7 +273,7 @@ void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask)
                 stages->select.select(ask, &stages->group);
                 layer->heads[ask->head].n_decisions += stages->schedule.kind == DCI_KV_EVERY_STEP;
         } else if (borrows) {
-                const dci_kv_selection_cache *d = layer->sequence->layers[anchor].decided;
+                const dci_kv_selection_cache *d = layer->sequence->layers[anchor].selection;
                 take_list(ask, d->lists + ask->head * dci_kv_max_room(kv), (size_t)d->counts[ask->head]);
         } else {
                 decide(layer, ask);
@@ -282,7 +282,7 @@ void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask)
 
 void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates)
 {
-        dci_kv_selection_cache *d = layer->decided;
+        dci_kv_selection_cache *d = layer->selection;
         if (d == NULL || d->lists == NULL)
                 return;
         if (!d->decides) {

@@ -156,7 +156,7 @@ static void rank(dci_kv_query *ask)
                 return;
         }
         make_queries(kv, ask->queries, queries);
-        if (kv->listed) {
+        if (kv->clustered) {
                 rank_listed(ask, queries);
                 return;
         }

@@ -176,7 +176,7 @@ static void add(dci_kv_query *ask, float *out, float *lse)
 {
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens;
-        if (kv->listed) {
+        if (kv->clustered) {
                 dci_kv_add_clustered(ask, out, lse);
                 return;
         }
