@@ -6,8 +6,8 @@
 
 #include "index/codes/rows.h"
 #include "index/index_internal.h"
-#include "index/tree/tree.h"
 #include "index/tree/route.h"
+#include "index/tree/tree.h"
 #include "tests/index_fixture.h"
 
 enum { CHECK_DIM = 24, CHECK_ROWS = 900, CHECK_GONE = 9 };
