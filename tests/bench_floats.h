@@ -28,7 +28,7 @@ static void teardown(void)
         scratch_close();
 }
 
-/* Evaluates scratch_path anew in each run: the folder is the test's own. */
+/* Evaluates scratch_path again in each run: the folder is the test's own. */
 #define RUN(...) BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"), __VA_ARGS__)
 #define JSON "--json", scratch_path("r.json"), "--cache", "none", "--repeat", "1"
 

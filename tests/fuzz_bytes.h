@@ -3,7 +3,7 @@
 /*
  * Where a fuzzer's decisions come from: a seed, or bytes that somebody else mutates (libFuzzer, tests/fuzz/replay.c), so that one driver serves
  * both. Bytes decide what happens; bulk numbers, which no mutation would aim at, come from a generator that a byte sets. What is
- * drawn behind the end of the bytes comes from that generator, too. No expression draws twice: compilers differ in which draw comes first.
+ * drawn past the end of the bytes comes from that generator, too. No expression draws twice: compilers differ in which draw comes first.
  */
 #ifndef DCI_TESTS_FUZZ_BYTES_H
 #define DCI_TESTS_FUZZ_BYTES_H
@@ -32,7 +32,7 @@ double fuzz_uniform(fuzz_bytes *from);
 /* 64 bits: of bytes one of 256 numbers. */
 uint64_t fuzz_next(fuzz_bytes *from);
 
-/* Before bulk numbers: a byte sets the generator, so that what is drawn before does not move what is drawn behind. */
+/* Before bulk numbers: a byte sets the generator, so that what is drawn before does not move what is drawn after. */
 void fuzz_stir(fuzz_bytes *from);
 /* From the generator alone. */
 double fuzz_normal(fuzz_bytes *from);

@@ -87,7 +87,7 @@ bool fuzz_fits(const dci_index *index, dci_status status)
         return status == DCI_OK || (status == DCI_ERR_MEMORY && n_rows * sizeof(float) > LARGE / index->config.dim);
 }
 
-/* With a row less, what is drawn or made anew may be out of proportion (dci/file.h). */
+/* With a row less, what is drawn or made again may be out of proportion (dci/file.h). */
 static bool may_be_saved(const dci_index *index)
 {
         size_t n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Random lives of a KV cache on a device beside one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES. */
+/* Random lives of a KV cache on a device against one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES. */
 #include "kv/config.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
@@ -55,7 +55,7 @@ static dci_kv_config draw_config(life *l)
         c.anchor_first = 0;
         c.anchor_period = 2;
         c.period = 1 + below(l, 6);
-        /* Queries are drawn anew in each step: by this half of them turn, by the default all. */
+        /* Queries are drawn again in each step: by this half of them turn, by the default all. */
         c.tau = c.period % 2 == 0 ? 0.02 : 0.0;
         if (below(l, 5) == 0)
                 c.resident_bytes = 300 * c.n_layers * c.n_kv_heads * c.dim_k * 4;
@@ -100,7 +100,7 @@ static void begin(life *l, uint64_t seed)
         dci_gpu_kv_config device = draw_device(l, &config);
         draw_resident(seed, &config, &device);
         if (device.planner !=
-            DCI_GPU_PLAN_HOST) /* codes are made anew when the host is asked, which it is not as often */
+            DCI_GPU_PLAN_HOST) /* codes are made again when the host is asked, which it is not as often */
                 config.refit = 0.0;
         l->t = twin_begin(&config, &device);
         snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu",
@@ -120,7 +120,7 @@ static void step(life *l)
         owned *of[MAX_SEQUENCES];
         kv_turn turns[MAX_SEQUENCES];
         kv_data data[MAX_SEQUENCES];
-        bool ends[MAX_SEQUENCES], looks = true;
+        bool ends[MAX_SEQUENCES], plans = true;
         size_t n = 0;
         const size_t first = below(l, l->n), wanted = 1 + below(l, l->n);
         for (size_t i = 0; i < wanted; i++) {
@@ -131,19 +131,19 @@ static void step(life *l)
                 turns[n] = (kv_turn){o->id, &data[n], 0, more};
                 ends[n] = !o->prompted && below(l, 2) == 0 && (more > 0 || o->n == 0);
                 /* A device that plans attends to everything in the step that ends a prompt of several. */
-                looks = looks && (o->prompted || (ends[n] && (!l->t.plans || o->n == 0)));
+                plans = plans && (o->prompted || (ends[n] && (!l->t.plans || o->n == 0)));
                 n++;
         }
         const bool aborts = below(l, 6) == 0;
         const size_t layers = aborts ? below(l, l->t.config.n_layers + 1) : l->t.config.n_layers;
-        looks = looks && below(l, 4) > 0;
+        plans = plans && below(l, 4) > 0;
         twin_reserve(&l->t, n, turns);
         for (size_t layer = 0; layer < layers; layer++) {
                 twin_append(&l->t, layer, n, turns);
                 for (size_t i = 0; i < n; i++)
                         if (ends[i])
                                 twin_prompt(&l->t, layer, &turns[i]);
-                if (looks)
+                if (plans)
                         twin_look(&l->t, layer, n, turns);
         }
         if (aborts)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Random sequences of operations on an index beside a naive model.
+ * Random sequences of operations on an index against a naive model.
  *
  *   fuzz_index [seed] [sequences]     sequences 0: until it is interrupted
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Random sequences of operations on a KV cache beside a naive model.
+ * Random sequences of operations on a KV cache against a naive model.
  *
  *   fuzz_kv [seed] [operations]     operations 0: until it is interrupted
  *

@@ -56,7 +56,7 @@ static void draw_lists(life *l)
 {
         dci_kv_config *c = &l->config;
         c->cluster_tokens = 1 + below(l, 20);
-        /* Half of the time more than a budget waits for: early ones, which are made anew together. */
+        /* Half of the time more than a budget waits for: early ones, which are made again together. */
         c->cluster_every = c->cluster_tokens + (below(l, 2) == 0 ? below(l, 40) : 20 + below(l, 40));
         c->cluster_segment = some(l, 32, 100);
         c->cluster_rounds = below(l, 6);
@@ -88,7 +88,7 @@ static void draw_tree(life *l)
         }
 }
 
-/* Orders that are made anew every few plans; pages of them, with what goes together over them. */
+/* Orders that are made again every few plans; pages of them, with what goes together over them. */
 static void draw_static(life *l)
 {
         dci_kv_config *c = &l->config;
@@ -377,7 +377,7 @@ static void step(life *l)
 {
         stepping s;
         draw_step(l, &s);
-        const bool looks = below(l, 2) == 0, aborts = below(l, 6) == 0;
+        const bool plans = below(l, 2) == 0, aborts = below(l, 6) == 0;
         const size_t layers = aborts ? below(l, l->config.n_layers + 1) : l->config.n_layers;
         if (s.n == 0)
                 return;
@@ -387,7 +387,7 @@ static void step(life *l)
                 for (size_t i = 0; i < s.n; i++)
                         if (s.ends[i])
                                 kv_prompt(l->kv, layer, s.turns[i].sequence, &s.data[i], s.turns[i].n);
-                if (looks)
+                if (plans)
                         look_in_step(l, &s, layer);
         }
         if (aborts) {
@@ -464,7 +464,7 @@ static void fork_one(life *l)
                                        forks ? kv_schedule_fork(&o->schedule, n) : kv_schedule_new(&l->config)};
 }
 
-/* A sequence and its copy from a file, whose summaries were made anew, plan the same. */
+/* A sequence and its copy from a file, whose summaries were made again, plan the same. */
 static void look_at_twins(life *l)
 {
         const owned *o = &l->sequences[below(l, l->n)];
@@ -485,7 +485,7 @@ static void look_at_twins(life *l)
         kv_data_free(&data);
 }
 
-/* Every candidate lies in one page of its trees. */
+/* Every candidate is in one page of its trees. */
 static void check_trees(life *l)
 {
         const owned *o = &l->sequences[below(l, l->n)];

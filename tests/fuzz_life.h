@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Lives of objects beside naive models, drawn from bytes or a seed: what fuzz_index, fuzz_kv and tests/fuzz share. */
+/* Lives of objects against naive models, drawn from bytes or a seed: what fuzz_index, fuzz_kv and tests/fuzz share. */
 #ifndef DCI_TESTS_FUZZ_LIFE_H
 #define DCI_TESTS_FUZZ_LIFE_H
 

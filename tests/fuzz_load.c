@@ -66,7 +66,7 @@ static uint64_t interesting(void)
 static void put_number(const persist_bytes *to)
 {
         const size_t width = below(2) == 0 ? 4 : 8;
-        /* Mostly where lengths and the config are: behind a table of up to 19 sections. */
+        /* Mostly where lengths and the config are: after a table of up to 19 sections. */
         enum { FRONT = 960 };
         const size_t end = below(4) == 0 || to->n < FRONT ? to->n : FRONT;
         if (end < width)

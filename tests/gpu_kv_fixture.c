@@ -267,7 +267,7 @@ void twin_append(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
                 twin_rows_free(t, &rows);
                 return;
         }
-        live_on(t, rows); /* a prompt's end looks at them again */
+        live_on(t, rows); /* a prompt's end reads them again */
 }
 
 /* Whether tokens before the turn's are not those of its data. */
@@ -321,7 +321,7 @@ static double tolerance_of(const twin *t)
         return t->config.n_query_heads / t->config.n_kv_heads > 8 ? TWIN_TOLERANCE_ROUNDED : TWIN_TOLERANCE;
 }
 
-/* How far an output lies from the one that is wanted, and the norm of that. */
+/* How far an output is from the one that is wanted, and the norm of that. */
 static double row_error(const twin *t, const float *got, const float *wanted, double *out_norm)
 {
         double norm = 0.0, error = 0.0;
@@ -432,7 +432,7 @@ void twin_abort(twin *t, size_t n_turns, const kv_turn *turns)
         twin_poison(t);
 }
 
-void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, bool looks)
+void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, bool plans)
 {
         twin_reserve(t, n_turns, turns);
         for (size_t layer = 0; layer < t->config.n_layers; layer++) {
@@ -440,7 +440,7 @@ void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, 
                 for (size_t i = 0; i < n_turns && ends != NULL; i++)
                         if (ends[i])
                                 twin_prompt(t, layer, &turns[i]);
-                if (looks)
+                if (plans)
                         twin_look(t, layer, n_turns, turns);
         }
         twin_step_end(t, n_turns, turns);
@@ -735,7 +735,7 @@ static bool has_been_tied(twin *t, const which *of, const int32_t *a, size_t n_a
         return known;
 }
 
-/* A list for the next plan, best first, beside the CPU's: what stands in the place of something else counts as much,
+/* A list for the next plan, best first, against the CPU's: what stands in the place of something else counts as much,
  * by scores that are gone when that plan comes. */
 static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_t *b, size_t n)
 {

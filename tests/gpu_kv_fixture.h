@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A KV cache on a device beside one on the CPU that gets the same calls: plans are the same to the bit, outputs to rounding. Which device it
+ * A KV cache on a device against one on the CPU that gets the same calls: plans are the same to the bit, outputs to rounding. Which device it
  * is the environment says (gpu_open.h).
  */
 #ifndef DCI_TESTS_GPU_KV_FIXTURE_H
@@ -55,7 +55,7 @@ typedef struct twin {
         size_t n_rows, n_apart; /* outputs compared; of these, by more than most may differ */
         twin_tie *ties;         /* of lists that a schedule may keep */
         void *alive;            /* rows of the step, until it ends */
-        float *kept;            /* room for outputs and log sums of all looks, or NULL */
+        float *kept;            /* room for outputs and log sums of all plans, or NULL */
         size_t n_kept, kept_room;
 } twin;
 
@@ -121,8 +121,8 @@ void twin_same_row(twin *t, size_t layer, size_t at, const float *got, const flo
                    float wanted_lse);
 void twin_step_end(twin *t, size_t n_turns, const kv_turn *turns);
 void twin_abort(twin *t, size_t n_turns, const kv_turn *turns);
-/* A whole one; looks: with plans in each layer. */
-void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, bool looks);
+/* A whole one; plans: with a plan in each layer. */
+void twin_step(twin *t, size_t n_turns, const kv_turn *turns, const bool *ends, bool plans);
 
 /* Opens a sequence with a prompt [0, n) of data, in steps of at most `chunk` tokens (0: one). */
 int64_t twin_prefill(twin *t, const kv_data *data, size_t n, size_t chunk);

@@ -27,7 +27,7 @@ typedef struct late_graph {
         late_calls calls;
 } late_graph;
 
-/* They live until the device is closed: other streams may be told to wait for one that is given back. */
+/* They live until the device is closed: other streams may have to wait for one that is given back. */
 typedef struct late_stream {
         struct late_stream *next;
         dci_gpu *gpu;

@@ -272,10 +272,10 @@ void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
         const score_case *c = s->c;
         for (size_t i = 0; i < SCORE_SEQUENCES; i++) {
                 const int32_t n = c->n_tokens[i] < most ? c->n_tokens[i] : most;
-                const int32_t behind = n - c->sizes.sink - c->missing;
+                const int32_t grouped = n - c->sizes.sink - c->missing;
                 gpu_ints(s->rows)[i] = rows[i];
                 gpu_ints(s->n_tokens)[i] = n;
-                gpu_ints(s->n_grouped)[i] = behind > 0 ? behind : 0;
+                gpu_ints(s->n_grouped)[i] = grouped > 0 ? grouped : 0;
         }
         for (size_t i = 0; i < (size_t)SCORE_ROWS * (size_t)c->n_heads; i++)
                 gpu_ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
@@ -369,10 +369,10 @@ static void check_codes(const list *l)
                 coder->reader->sums(&coder->layout, &unit, 1, bytes, 1, sums, DCI_CODE_UNIT);
                 coder->reader->estimate(sums + at % DCI_CODE_UNIT, &scale, 1, coded.half_step, coded.twice_bias,
                                         coded.fixed, &wanted);
-                const double beside =
+                const double doubts =
                         (double)scale * doubt + 4e-6 * fabs((double)wanted - (double)coded.fixed) * learned;
                 check_number(l, g, (double)l->got[g * group + l->q], (double)wanted,
-                             off + beside == 0.0 ? 0.0 : off + beside + 1e-7 * fabs((double)wanted));
+                             off + doubts == 0.0 ? 0.0 : off + doubts + 1e-7 * fabs((double)wanted));
         }
         free(scratch);
 }
@@ -460,7 +460,7 @@ static void check_untouched(const list *l, const float *from, size_t n)
 {
         const unsigned char *bytes = (const unsigned char *)(const void *)from;
         for (size_t i = 0; i < n * sizeof *from; i++)
-                ck_assert_msg(bytes[i] == 0xff, "%s: list %zu: a byte was written behind its end", l->name, l->number);
+                ck_assert_msg(bytes[i] == 0xff, "%s: list %zu: a byte was written past its end", l->name, l->number);
 }
 
 static void check_list(list *l, const float *parts)

@@ -11,7 +11,7 @@
 
 void score_learned_coder(score_state *s, size_t row, size_t head);
 void score_learned_frames(score_state *s);
-/* What bytes of a query that another order of summation may leave one unit beside are worth, for a row of scale 1. */
+/* By how much a score changes where another order of summation changes bytes of a query by one unit, for a row of scale 1. */
 double score_learned_doubt(const dci_coder *coder, const float *query, const dci_coded_query *coded);
 
 #endif

@@ -55,7 +55,7 @@ DCI_INLINE const int32_t *got(const gpu_buffer *b)
         return (const int32_t *)(const void *)b->back;
 }
 
-/* Number `at` of a list that lies in chunks, in the image. */
+/* Number `at` of a list that is in chunks, in the image. */
 int32_t *choose_in_chunks(const choose_chunks *c, int32_t row, int32_t head, int32_t at, size_t width);
 dci_gpu_view choose_view_of(const choose_state *s, int32_t i);
 int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view);

@@ -99,7 +99,7 @@ void guard_gaps(const void *out, size_t n, size_t dim, size_t ld, size_t element
         for (size_t i = 0; i + 1 < n; i++)
                 for (size_t j = dim * element_bytes; j < ld * element_bytes; j++)
                         if (at[i * ld * element_bytes + j] != GUARD_FILL)
-                                ck_abort_msg("%s: the gap behind row %zu was written, at byte %zu", what, i,
+                                ck_abort_msg("%s: the gap after row %zu was written, at byte %zu", what, i,
                                              j - dim * element_bytes);
 }
 

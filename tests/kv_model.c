@@ -277,7 +277,7 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
         return out;
 }
 
-/* By how much rounding may change a score near this one: softmax in proportion (and what vanishes beside 1 does not matter), products
+/* By how much rounding may change a score near this one: softmax in proportion (and what vanishes next to 1 does not matter), products
  * by what cancels in them. Means and cuboids are kept in the format of the keys. */
 double kv_model_slack(const kv_model *model, const dci_kv_info *info, double score)
 {

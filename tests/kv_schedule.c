@@ -121,7 +121,7 @@ static bool by_groups(const dci_kv_info *info)
                info->group == DCI_KV_GROUP_REORDERED || info->combine == DCI_KV_COMBINE_EACH;
 }
 
-/* What queries of now say, if scores can be told. */
+/* What the present queries select, if scores can be told apart. */
 static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const kv_seen *seen, size_t i, size_t layer,
                        size_t head, const float *queries, const char *what)
 {

@@ -25,7 +25,7 @@ typedef struct kv_schedule {
 
 kv_schedule kv_schedule_new(const dci_kv_config *config);
 void kv_schedule_free(kv_schedule *s);
-/* A fork at n tokens; counts begin anew. */
+/* A fork at n tokens; counts begin again. */
 kv_schedule kv_schedule_fork(const kv_schedule *from, size_t n);
 void kv_schedule_truncate(kv_schedule *s, size_t n);
 

@@ -44,7 +44,7 @@ size_t kv_tree_check_list(const kv_seen *seen, size_t i, size_t layer, size_t he
                 n_pages += n > 0;
         }
         free(chosen);
-        ck_assert_msg(n_pages * per_page + kept <= kv->config.budget, "%s: %zu pages beside %zu tokens, budget %zu",
-                      what, n_pages, kept, kv->config.budget);
+        ck_assert_msg(n_pages * per_page + kept <= kv->config.budget, "%s: %zu pages and %zu tokens, budget %zu", what,
+                      n_pages, kept, kv->config.budget);
         return n_pages;
 }

@@ -10,7 +10,7 @@
 /* NULL: there are no candidates. */
 dci_kv_tree *kv_tree_of(dci_kv *kv, int64_t sequence, size_t layer, size_t head);
 
-/* Fails unless nodes are the promoted candidates, every candidate lies in one page, and cells are filled from the front, of all layers and
+/* Fails unless nodes are the promoted candidates, every candidate is in one page, and cells are filled from the front, of all layers and
  * heads. No work of the sequence's prompt is under way. */
 void kv_tree_check(dci_kv *kv, int64_t sequence, const char *what);
 

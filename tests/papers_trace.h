@@ -9,7 +9,7 @@
 
 #include "tests/bench_files.h"
 
-/* Two heads; scores are the first two coordinates of the keys, one of which a query looks at. */
+/* Two heads; scores are the first two coordinates of the keys, one of which a query reads. */
 enum { TOKENS = 600, PROMPT = 560, OBSERVED = 64, GROUP = 2, DIM = 8, STEPS = TOKENS - PROMPT, WINDOW = 64, SINK = 16 };
 
 static double scores[2][TOKENS];

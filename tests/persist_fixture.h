@@ -51,7 +51,7 @@ typedef struct persist_peak {
 } persist_peak;
 dci_context *persist_counted(persist_peak *peak);
 
-/* Where a section lies in a valid file; NULL if there is none. */
+/* Where a section is in a valid file; NULL if there is none. */
 unsigned char *persist_section(const persist_bytes *bytes, const char *name, size_t *out_bytes);
 
 #endif

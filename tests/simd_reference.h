@@ -12,7 +12,7 @@
 #include "simd/kernels.h"
 #include "tests/common.h"
 
-/* The end of some memory that lasts as long as the process, with an unmapped page behind it: whoever reads or writes there is
+/* The end of some memory that lasts as long as the process, with an unmapped page after it: whoever reads or writes there is
  * killed. */
 static inline unsigned char *guard(size_t room)
 {

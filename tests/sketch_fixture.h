@@ -49,7 +49,7 @@ void sketch_same_rows(const sketch_seen *a, const sketch_seen *b, size_t n, bool
 /* The same, all of it, with the best rows. */
 void sketch_same(const sketch_seen *a, const sketch_seen *b, const char *what);
 
-/* Fails unless every estimate lies within its bound. */
+/* Fails unless every estimate is within its bound. */
 void sketch_obey(const sketch_seen *seen, const float *rows, const float *queries, const char *what);
 
 dci_sketch_info sketch_info(const dci_sketch *sketch);

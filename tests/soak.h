@@ -40,7 +40,7 @@ typedef struct soak_index {
 typedef struct soak_cache {
         work_data work;
         dci_kv *kv;
-        uint64_t hash[SOAK_STEPS + 1]; /* of the outputs of so many tokens behind a prompt */
+        uint64_t hash[SOAK_STEPS + 1]; /* of the outputs of so many tokens after a prompt */
 } soak_cache;
 
 typedef struct soak_world {

@@ -200,7 +200,7 @@ START_TEST(a_decode_says_what_it_leaves_out)
 }
 END_TEST
 
-/* A sequence that stays beside others that come and go through memory full of NaN: the CPU's outputs throughout, also where lists and
+/* A sequence that stays next to others that come and go through memory full of NaN: the CPU's outputs throughout, also where lists and
  * groups come of steps before. */
 START_TEST(a_long_run_reads_nothing_stale)
 {

@@ -180,7 +180,7 @@ START_TEST(a_frozen_prompt_leaves_decoded_tokens_uncounted)
         json_t *report = bench_good(
                 TRACE(BRIEF, "--preset", "topk,streaming,quest,sketch", "--budget", "128", "--frozen-prompt"));
         for (size_t i = 0; i < 4; i++) {
-                /* The window counts, although it lies among what is chosen from. */
+                /* The window counts, although it is among what is chosen from. */
                 bench_near(bench_number(report, i, "attended"), 128 - WINDOW + 0.5 * (1 + BRIEF_STEPS), 1e-6,
                            bench_text(report, i, "preset"));
                 ck_assert(json_is_true(bench_value(report, i, "frozen_prompt")));

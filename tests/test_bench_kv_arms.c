@@ -24,7 +24,7 @@ static double error_of(const json_t *report, size_t i)
 
 /* --- updates -------------------------------------------------------------------------------------------------------------------- */
 
-/* Without updates nothing behind the prompt is attended to but the window; with prkv it is in pages. What has none is one row. */
+/* Without updates nothing after the prompt is attended to but the window; with prkv it is in pages. What has none is one row. */
 START_TEST(updates_can_be_left_out)
 {
         json_t *report = bench_good(KV("--trace", test_trace_dir(), "--every", "6", "--updates", "on,off", "--preset",

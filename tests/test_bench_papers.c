@@ -28,7 +28,7 @@ static size_t find_row(const json_t *report, const char *name, const char *word,
         return 0;
 }
 
-/* Weight of token i at position t for a query that looks at coordinate 0. */
+/* Weight of token i at position t for a query that reads coordinate 0. */
 static double weight_of(size_t t, size_t i)
 {
         double sum = 0;
@@ -123,7 +123,7 @@ START_TEST(important_tokens_are_counted_in_their_pages)
         }
         ck_assert_uint_eq(bench_rows(report), 2);
         for (size_t i = 0; i < 2; i++) {
-                /* All of them lie behind the sink; the last ones are never in the window's 64. */
+                /* All of them lie after the sink; the last ones are never in the window's 64. */
                 bench_near(bench_number(report, i, "important_per_page"), N_IMPORTANT / pages, 1e-8, "per page");
                 bench_near(bench_number(report, i, "pages"), pages, 1e-8, "pages");
                 bench_near(bench_number(report, i, "read_factor"), pages * 8 / N_IMPORTANT, 1e-8, "read");
@@ -165,7 +165,7 @@ static size_t best_stored(size_t n_stored, size_t n, size_t *out)
         return n;
 }
 
-/* All static, refreshed at each step: what fills no page yet, and beside it the best of what left the window. */
+/* All static, refreshed at each step: what fills no page yet, and next to it the best of what left the window. */
 static double recall_all_static(size_t budget)
 {
         enum { PAGE = 32 };

@@ -69,7 +69,7 @@ START_TEST(a_cached_truth_is_used_and_a_damaged_one_replaced)
 }
 END_TEST
 
-/* A cached truth as it lies in the file: ids, scores and checksum per query. */
+/* A cached truth as it is in the file: ids, scores and checksum per query. */
 typedef struct cached {
         unsigned char *bytes;
         size_t n_bytes, k;

@@ -73,7 +73,7 @@ static dci_index *index_of(int which, size_t n)
         return pdci_index(context, &config, n, rows, NULL);
 }
 
-/* Loops over kinds and shares: a tenth, and more than there is, from which a tree is built anew. */
+/* Loops over kinds and shares: a tenth, and more than there is, from which a tree is built again. */
 START_TEST(an_add_stopped_at_any_report_has_not_been)
 {
         const int which = _i / 2;
@@ -93,7 +93,7 @@ START_TEST(an_add_stopped_at_any_report_has_not_been)
                         ck_assert_uint_gt(at, 1);
                 }
         }
-        must_equal(&wanted, bytes_of(index), "an add behind those that were stopped", 0);
+        must_equal(&wanted, bytes_of(index), "an add after those that were stopped", 0);
         free(before.data);
         free(wanted.data);
         dci_index_destroy(index);
@@ -156,7 +156,7 @@ START_TEST(a_k_means_stopped_at_any_report_leaves_the_next_one_right)
                 if (status != DCI_OK)
                         ck_assert_int_eq(status, DCI_ERR_CANCELLED);
                 else
-                        kmeans_same(&wanted, 0, &out, 0, input.n_problems, "behind those that were stopped");
+                        kmeans_same(&wanted, 0, &out, 0, input.n_problems, "after those that were stopped");
                 kmeans_out_free(&out);
         }
         ck_assert_uint_ge(at, 3);

@@ -12,7 +12,7 @@ static const size_t layouts[][DCI_CODE_WIDTHS] = {
         {4, 0, 0, 0, 0},     {64, 0, 0, 0, 0}, {0, 8, 0, 0, 0},   {0, 64, 0, 0, 0},  {0, 0, 32, 0, 0},
         {0, 0, 96, 0, 0},    {0, 0, 0, 16, 0}, {0, 0, 0, 80, 0},  {0, 0, 0, 0, 32},  {0, 0, 0, 0, 128},
         {8, 16, 32, 16, 32}, {4, 0, 0, 16, 0}, {0, 24, 0, 0, 64}, {784, 0, 0, 0, 0}, {0, 784, 0, 0, 0}};
-/* Mixed widths behind them: bits of the groups, line by line (0: the next line). */
+/* Mixed widths after them: bits of the groups, line by line (0: the next line). */
 static const uint8_t mixes[][24] = {{4},
                                     {1},
                                     {6},
@@ -34,7 +34,7 @@ typedef struct scene {
         int8_t queries[QUERIES * MAX_COORDS];
 } scene;
 
-/* Alone, or behind other sections. */
+/* Alone, or after other sections. */
 static void add_mix(dci_code_layout *layout, size_t which)
 {
         uint8_t line = 0, shift = 0;

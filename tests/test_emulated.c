@@ -214,7 +214,7 @@ START_TEST(numbers_are_the_processors)
         ck_assert(example_towards_zero(3.0f, 0.25f, 8388608.0f) == 8388608.0f);
         ck_assert(example_towards_zero(7.0f, 0.25f, 8388608.0f) == 8388609.0f);
         ck_assert(example_towards_zero(-7.0f, 0.25f, -8388608.0f) == -8388609.0f);
-        /* Further behind than a double reaches. */
+        /* Further beyond the end than a double reaches. */
         ck_assert(example_towards_zero(-1.0f, 0x1p-100f, 1.0f) == 0x1.fffffep-1f);
         ck_assert(example_towards_zero(1.0f, 0x1p-100f, 1.0f) == 1.0f);
 }

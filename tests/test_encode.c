@@ -26,7 +26,7 @@ typedef struct coding {
 
 #define ALONE (-DCI_CODER_LEARNED)
 
-/* kind, or a transform learned from the rows; ALONE: for codes that nothing stands beside. */
+/* kind, or a transform learned from the rows; ALONE: for codes that nothing stands next to. */
 static void begin(coding *c, const dci_context *context, int32_t kind, size_t dim, int32_t bits, const float *rows)
 {
         const bool alone = kind == ALONE;
@@ -210,7 +210,7 @@ START_TEST(every_writer_gives_the_same_bits)
 }
 END_TEST
 
-/* Loops over dimensions. Coordinates of rows side by side are those of dci_rotate, bit by bit, and zeros behind the last. */
+/* Loops over dimensions. Coordinates of rows side by side are those of dci_rotate, bit by bit, and zeros after the last. */
 START_TEST(rows_are_turned_as_one_is)
 {
         const size_t dim = dim_of(_i), wide = dim + DCI_CODE_LANES;

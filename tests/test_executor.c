@@ -24,7 +24,7 @@ const char *__lsan_default_suppressions(void)
         return "leak:libomp";
 }
 
-/* The executors: the caller's one after another, on its own threads beside the calling one, and on its own threads alone. */
+/* The executors: the caller's one after another, on its own threads next to the calling one, and on its own threads alone. */
 enum { SERIAL, BESIDE, ALONE, POOL, OPENMP };
 
 typedef struct piece {
@@ -223,7 +223,7 @@ typedef struct observer {
         pthread_t caller;
         const void *object;
         size_t calls, last, total;
-        bool elsewhere, backwards, not_busy;
+        bool other_thread, backwards, not_busy;
         size_t stop_at; /* the call that cancels; 0: none */
 } observer;
 
@@ -231,7 +231,7 @@ static int32_t observe(void *ctx, size_t done, size_t total)
 {
         observer *o = ctx;
         o->calls++;
-        o->elsewhere |= !pthread_equal(pthread_self(), o->caller);
+        o->other_thread |= !pthread_equal(pthread_self(), o->caller);
         o->backwards |= done < o->last || done > total || total != o->total;
         o->not_busy |= !dci_is_busy(o->object) || dci_is_busy(o);
         o->last = done;
@@ -260,7 +260,7 @@ START_TEST(progress_comes_to_the_caller_and_ends_with_the_whole)
                         ck_ok(run_observed(context, 100, &o, &n));
                         ck_assert_uint_ge(o.calls, n_threads == 1 ? 100 : 1);
                         ck_assert_uint_eq(o.last, o.total);
-                        ck_assert_msg(!o.elsewhere, "called on another thread");
+                        ck_assert_msg(!o.other_thread, "called on another thread");
                         ck_assert_msg(!o.backwards, "not monotone");
                         ck_assert_msg(!o.not_busy, "the object was not marked busy, or another one was");
                         ck_assert(!dci_is_busy(context) && !dci_is_busy(NULL));

@@ -48,7 +48,7 @@ static void store(unsigned char *at, size_t width, uint64_t value)
                 at[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* Makes the checksums right again, so that the check behind them is reached. */
+/* Makes the checksums right again, so that the check after them is reached. */
 static void seal(buffer *file)
 {
         uint32_t n_sections = dci_load_le32(file->bytes + 24);
@@ -333,7 +333,7 @@ END_TEST
 
 START_TEST(bad_sections_are_refused_before_a_byte_is_written_or_read)
 {
-        /* The huge lengths belong to one byte: reading it as told would end the test. */
+        /* The huge lengths belong to one byte: reading as many would end the test. */
         static const struct {
                 dci_section sections[2];
                 dci_status status;

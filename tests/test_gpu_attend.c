@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The attention kernel against a plain softmax in double over rows that are looked up by addresses worked out anew. All memory is NaN but
+ * The attention kernel against a plain softmax in double over rows that are looked up by addresses computed again. All memory is NaN but
  * for the rows that may be read, so an output is a number only if nothing else was.
  *
  * Tolerances, of an output row's norm: the reference differs from the model by the order of its sums, 1e-6. Kernels sum in float, with
@@ -287,7 +287,7 @@ static void check_outputs(attend_case *c)
                               "%s: query %zu is off by %.3g of its norm %.3g, allowed %.3g", c->name, q,
                               sqrt(error / norm), sqrt(norm), allowed);
                 for (size_t b = (q * c->out_ld + dim) * es; b < (q + 1) * c->out_ld * es; b++)
-                        ck_assert_msg(c->out->back[b] == 0xff, "%s: written behind the row of query %zu", c->name, q);
+                        ck_assert_msg(c->out->back[b] == 0xff, "%s: written past the row of query %zu", c->name, q);
                 if (!c->has_lse)
                         continue;
                 const double lse = (double)gpu_number(c->lse->back, q, DCI_F32), wished = c->wanted_lse[q];
@@ -492,7 +492,7 @@ START_TEST(many_ragged_sequences_at_once)
 }
 END_TEST
 
-/* Lists of every length about the sizes of a kernel's tiles, alone: no range beside them. */
+/* Lists of every length about the sizes of a kernel's tiles, alone: no range next to them. */
 START_TEST(lists_of_every_length)
 {
         const int32_t most = test_short() ? 40 : 140;

@@ -148,7 +148,7 @@ static dci_gpu_chunks chunks_of(const world *w, size_t layer)
                                 .piece_shift = 1};
 }
 
-/* A head's part in the image, worked out anew. */
+/* A head's part in the image, computed again. */
 static unsigned char *part_of(const world *w, size_t layer, size_t row, size_t chunk, size_t head)
 {
         const size_t number = (size_t)gpu_ints(w->numbers)[row * CHUNKS + chunk];
@@ -326,7 +326,7 @@ static void model_centre(const world *w, bool value, size_t list, size_t n)
         }
 }
 
-/* The caller's rows: tokens one behind the other, each with all heads. */
+/* The caller's rows: tokens one after the other, each with all heads. */
 static void lay_out(const world *w, bool value, size_t layer, size_t row, size_t n, size_t token_bytes, gpu_buffer *to)
 {
         for (size_t h = 0; h < (size_t)w->s->n_heads; h++)

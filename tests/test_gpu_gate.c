@@ -38,14 +38,14 @@ static const shape shapes[] = {
         {"each head, many", 40, 2, 64, DCI_BF16, DCI_GPU_GATE_HEAD},
 };
 
-/* What is kept of each row, with a gap behind each part that nobody may write. */
+/* What is kept of each row, with a gap after each part that nobody may write. */
 typedef struct world {
         gpu_test *t;
         const shape *s;
         dci_rng rng;
         int32_t room, n_steps, budget;
         uint64_t row_bytes, counts_at, lists_at, queries_at, query_ld;
-        gpu_buffer *rows, *n_tokens, *n_grouped, *queries, *kept, *due, *turned;
+        gpu_buffer *rows, *n_tokens, *n_grouped, *queries, *selection, *due, *boundaries;
 } world;
 
 static const int32_t *got(const gpu_buffer *b)
@@ -55,7 +55,7 @@ static const int32_t *got(const gpu_buffer *b)
 
 static unsigned char *part_of(const world *w, int32_t row, uint64_t at)
 {
-        return w->kept->image + (uint64_t)row * w->row_bytes + at;
+        return w->selection->image + (uint64_t)row * w->row_bytes + at;
 }
 
 static void make(world *w, gpu_test *t, const shape *s, int32_t room, uint64_t seed)
@@ -73,16 +73,16 @@ static void make(world *w, gpu_test *t, const shape *s, int32_t room, uint64_t s
         w->n_tokens = gpu_take(t, SEQUENCES * 4, GPU_DEVICE);
         w->n_grouped = gpu_take(t, SEQUENCES * 4, GPU_DEVICE);
         w->queries = gpu_take(t, SEQUENCES * n_queries * w->query_ld * 4, GPU_DEVICE);
-        w->kept = gpu_take(t, ROWS * w->row_bytes, GPU_DEVICE);
+        w->selection = gpu_take(t, ROWS * w->row_bytes, GPU_DEVICE);
         w->due = gpu_take(t, (size_t)(SEQUENCES * s->n_heads) * 4, GPU_DEVICE);
-        w->turned = gpu_take(t, ROWS * (MARKS + 3), GPU_MAPPED);
+        w->boundaries = gpu_take(t, ROWS * (MARKS + 3), GPU_MAPPED);
         for (int32_t r = 0; r < ROWS; r++)
                 memset(part_of(w, r, 0), 0, DCI_GPU_SELECTION_INTS * 4);
 }
 
-static dci_gpu_selection_cache decided_of(const world *w, bool queries)
+static dci_gpu_selection_cache selection_of(const world *w, bool queries)
 {
-        unsigned char *at = gpu_at(w->kept, false);
+        unsigned char *at = gpu_at(w->selection, false);
         return (dci_gpu_selection_cache){.state = (int32_t *)(void *)at,
                                          .counts = (int32_t *)(void *)(at + w->counts_at),
                                          .lists = (int32_t *)(void *)(at + w->lists_at),
@@ -96,7 +96,7 @@ static dci_gpu_sizes sizes_of(const world *w)
         return (dci_gpu_sizes){.sink = SINK, .window = WINDOW, .budget = w->budget, .unit = 8};
 }
 
-/* Worked out anew, from dci/kv.h: how many candidates there are, and places for them; false: all is attended to. */
+/* Computed again, from dci/kv.h: how many candidates there are, and places for them; false: all is attended to. */
 static bool view_of(const world *w, int32_t n, int32_t n_grouped, int32_t *out_candidates, int32_t *out_room)
 {
         int32_t candidates = 0;
@@ -204,8 +204,8 @@ static void expect_gate(world *w, const dci_gpu_gate_args *args, double (*turns)
                 if (!sparse)
                         continue;
                 if (args->boundaries != NULL && listed && decides) {
-                        w->turned->image[(size_t)row * (MARKS + 3) + (size_t)(gpu_ints(w->n_tokens)[i] - 1) % MARKS] =
-                                1;
+                        w->boundaries
+                                ->image[(size_t)row * (MARKS + 3) + (size_t)(gpu_ints(w->n_tokens)[i] - 1) % MARKS] = 1;
                         n[3]++;
                 }
                 state[DCI_GPU_SELECTION_SINCE] = decides ? 1 : state[DCI_GPU_SELECTION_SINCE] + 1;
@@ -248,14 +248,14 @@ START_TEST(lists_are_due_when_they_should)
                                   .rows = gpu_at(w.rows, false),
                                   .n_tokens = gpu_at(w.n_tokens, false),
                                   .n_grouped = gpu_at(w.n_grouped, false),
-                                  .selection = decided_of(&w, s->how != DCI_GPU_GATE_PERIOD),
+                                  .selection = selection_of(&w, s->how != DCI_GPU_GATE_PERIOD),
                                   .due = gpu_at(w.due, false),
-                                  .boundaries = s->how == DCI_GPU_GATE_BOUNDARY ? gpu_at(w.turned, false) : NULL,
+                                  .boundaries = s->how == DCI_GPU_GATE_BOUNDARY ? gpu_at(w.boundaries, false) : NULL,
                                   .boundary_step = MARKS + 3,
                                   .boundary_mask = MARKS - 1};
         for (int32_t step = 0; step < (test_short() ? 12 : 40); step++) {
                 draw_lengths(&w, step % 2);
-                memset(w.turned->image, 7, ROWS * (MARKS + 3));
+                memset(w.boundaries->image, 7, ROWS * (MARKS + 3));
                 do {
                         draw_queries(&w);
                         for (int32_t i = 0; i < SEQUENCES; i++)
@@ -273,9 +273,9 @@ START_TEST(lists_are_due_when_they_should)
                         ck_ok(gpu.ops->graph_launch(gpu.gpu, graph, gpu.stream));
                 expect_gate(&w, &args, turns, all, n);
                 gpu_same(&gpu, w.due, s->name);
-                gpu_same(&gpu, w.kept, s->name);
+                gpu_same(&gpu, w.selection, s->name);
                 gpu_same(&gpu, w.queries, s->name);
-                gpu_same(&gpu, w.turned, s->name);
+                gpu_same(&gpu, w.boundaries, s->name);
         }
         ck_assert((n[3] > 0) == (s->how == DCI_GPU_GATE_BOUNDARY));
         ck_assert_msg(n[0] > 0 && n[DCI_GPU_DUE_NOW] > 0, "%s: %zu and %zu", s->name, n[0], n[DCI_GPU_DUE_NOW]);
@@ -314,7 +314,7 @@ static dci_gpu_reuse_args take_args(const world *w, const lists *l, bool drops)
                                     .rows = gpu_at(w->rows, false),
                                     .n_tokens = gpu_at(w->n_tokens, false),
                                     .n_grouped = gpu_at(w->n_grouped, false),
-                                    .selection = decided_of(w, false),
+                                    .selection = selection_of(w, false),
                                     .scores = drops ? gpu_at(l->scores, false) : NULL,
                                     .positions = gpu_at(l->positions, false),
                                     .counts = gpu_at(l->counts, false),
@@ -414,7 +414,7 @@ START_TEST(lists_are_taken_from_what_is_kept)
                 gpu_same(&gpu, l.counts, s.name);
                 gpu_same(&gpu, l.header, s.name);
                 gpu_same(&gpu, l.scores, s.name);
-                gpu_same(&gpu, w.kept, s.name);
+                gpu_same(&gpu, w.selection, s.name);
         }
         ck_assert_uint_gt(n, 0);
 }
@@ -497,7 +497,7 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         memcpy(l.counts->image, l.counts->back, l.counts->n_bytes);
         memcpy(l.header->image, l.header->back, l.header->n_bytes);
         /* Nothing is written out. */
-        args.selection = decided_of(&w, false);
+        args.selection = selection_of(&w, false);
         args.due = gpu_at(w.due, false);
         args.due_is = DCI_GPU_DUE_LATER;
         ck_ok(gpu.ops->select(gpu.gpu, gpu.stream, &args));
@@ -506,22 +506,22 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
         gpu_same(&gpu, l.header, s.name);
         gpu_same(&gpu, l.scores, s.name);
         gpu_same(&gpu, c.n_found, s.name);
-        gpu_fetch(&gpu, w.kept);
+        gpu_fetch(&gpu, w.selection);
         const dci_gpu_reuse_args take = take_args(&w, &l, false);
         ck_ok(gpu.ops->reuse(gpu.gpu, gpu.stream, &take));
         gpu_fetch(&gpu, l.positions);
         gpu_fetch(&gpu, l.counts);
         for (int32_t list = 0; list < SEQUENCES * s.n_heads; list++) {
                 const int32_t i = list / s.n_heads, h = list % s.n_heads, row = gpu_ints(w.rows)[i];
-                const size_t at = (size_t)(unsigned char *)part_of(&w, row, w.lists_at) - (size_t)w.kept->image +
+                const size_t at = (size_t)(unsigned char *)part_of(&w, row, w.lists_at) - (size_t)w.selection->image +
                                   (size_t)(h * w.room) * 4,
                              counts_at = (size_t)row * w.row_bytes + w.counts_at + (size_t)h * 4;
                 int32_t candidates, room, n_kept;
                 const bool sparse = view_of(&w, gpu_ints(w.n_tokens)[i], gpu_ints(w.n_grouped)[i], &candidates, &room);
-                memcpy(&n_kept, w.kept->back + counts_at, 4);
+                memcpy(&n_kept, w.selection->back + counts_at, 4);
                 if (gpu_ints(w.due)[list] != DCI_GPU_DUE_LATER) {
-                        ck_assert_mem_eq(w.kept->back + at, w.kept->image + at, (size_t)w.room * 4);
-                        ck_assert_mem_eq(w.kept->back + counts_at, w.kept->image + counts_at, 4);
+                        ck_assert_mem_eq(w.selection->back + at, w.selection->image + at, (size_t)w.room * 4);
+                        ck_assert_mem_eq(w.selection->back + counts_at, w.selection->image + counts_at, 4);
                         continue;
                 }
                 ck_assert_int_eq(n_kept, !sparse ? 0 : candidates < w.room ? candidates : w.room);

@@ -30,7 +30,7 @@ typedef struct world {
         size_t row_step, head_step; /* bytes */
 } world;
 
-/* Heads lie beside each other, with a gap between tokens. */
+/* Heads lie next to each other, with a gap between tokens. */
 static void make_world(world *w, gpu_test *t, const shape *s)
 {
         const size_t heads = (size_t)s->n_heads, n = (size_t)s->n, k = (size_t)s->k, row = (size_t)s->dim * 2;

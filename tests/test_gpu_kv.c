@@ -136,7 +136,7 @@ START_TEST(ragged_batches_are_those_of_the_cpu)
 }
 END_TEST
 
-/* A prompt's end and plans in one step, beside a sequence that decodes. */
+/* A prompt's end and plans in one step, next to a sequence that decodes. */
 START_TEST(prompts_end_beside_plans)
 {
         if (twin_repeats(kv_presets[_i]))

@@ -17,7 +17,7 @@ static const struct {
 } kinds[] = {{0, 16}, {0, 46}, {200, 16}, {8, 30}};
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* Queries are drawn anew in each step: about half of the tokens turn, in each layer others. */
+/* Queries are drawn again in each step: about half of the tokens turn, in each layer others. */
 static dci_kv_config louis(int kind)
 {
         dci_kv_config config = twin_small(DCI_KV_LOUISKV);

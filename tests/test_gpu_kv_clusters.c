@@ -114,7 +114,7 @@ START_TEST(a_sequence_may_end_otherwise)
         twin t = twin_begin(&config, &on_device);
         const size_t sparse = t.kv->n_sparse;
         kv_data data = kv_random(&config, 900, 44), other = kv_random(&config, 900, 45);
-        /* Taken back, and begun anew with other rows. */
+        /* Taken back, and begun again with other rows. */
         const int64_t a = twin_open(&t);
         const kv_turn first = {a, &data, 0, 400}, second = {a, &other, 0, 380};
         const bool end = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A KV cache on a device refuses what it cannot do, with a sentence, and goes on; bad numbers are told; figures are what was taken. */
+/* A KV cache on a device refuses what it cannot do, with a sentence, and goes on; bad numbers are reported; figures are what was taken. */
 #include "tests/gpu_kv_fixture.h"
 
 #include <string.h>
@@ -274,7 +274,7 @@ START_TEST(calls_out_of_order_are_refused_and_change_nothing)
 }
 END_TEST
 
-/* Prompts: twice before the host was told, queries that are none, too many positions. */
+/* Prompts: twice before the host knew, queries that are none, too many positions. */
 START_TEST(prompts_that_cannot_be_are_refused)
 {
         const dci_kv_config config = twin_small(DCI_KV_SNAPKV);
@@ -353,7 +353,7 @@ static int32_t polled(twin *t, int64_t sequence)
         return bad;
 }
 
-/* One number of one row, key or value, NaN or infinity, in each layer: the sequence is told from others, and goes no further. */
+/* One number of one row, key or value, NaN or infinity, in each layer: the sequence is named, and goes no further. */
 START_TEST(rows_that_are_no_numbers_are_told)
 {
         const dci_kv_config config = twin_small(_i % 2 == 0 ? DCI_KV_SKETCH_LOWBIT : DCI_KV_QUEST);
@@ -386,7 +386,7 @@ START_TEST(rows_that_are_no_numbers_are_told)
         ck_ok(dci_gpu_kv_maintain(t.kv, 0, NULL));
         twin_decode(&t, good, &data, PROMPT, 3);
         ck_ok(dci_gpu_kv_close(t.kv, bad));
-        /* Who gets the place begins anew. */
+        /* Who gets the place begins again. */
         int64_t next;
         ck_ok(dci_gpu_kv_open(t.kv, &next));
         ck_assert_int_eq(polled(&t, next), 0);
@@ -397,7 +397,7 @@ START_TEST(rows_that_are_no_numbers_are_told)
 }
 END_TEST
 
-/* A step of one bad token beside a good one: its plan is refused, and the step taken back leaves the good one as it was. */
+/* A step of one bad token next to a good one: its plan is refused, and the step taken back leaves the good one as it was. */
 START_TEST(a_bad_token_stops_its_step)
 {
         const dci_kv_config config = twin_small(DCI_KV_TOPK);
@@ -418,7 +418,7 @@ START_TEST(a_bad_token_stops_its_step)
                 ck_ok(dci_gpu_kv_append(t.kv, t.stream, l, &rows.rows));
                 twin_rows_free(&t, &rows);
         }
-        ck_ok(dci_gpu_kv_plan(t.kv, t.stream, 0, queries, config.dim_k)); /* dense: it looks at nothing */
+        ck_ok(dci_gpu_kv_plan(t.kv, t.stream, 0, queries, config.dim_k)); /* dense: it reads nothing */
         ck_refused(dci_gpu_kv_plan(t.kv, t.stream, 1, queries, config.dim_k), DCI_ERR_NUMBER,
                    "sequence 1 has got rows");
         ck_ok(dci_gpu_kv_step_abort(t.kv));

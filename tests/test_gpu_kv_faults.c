@@ -116,7 +116,7 @@ typedef struct life {
         size_t n_looks, failures;
         dci_status refusal;           /* what calls may be refused with */
         bool ends;                    /* a failure is the end */
-        unsigned char *keys, *values; /* of the layer at hand: a prompt's end looks at them again */
+        unsigned char *keys, *values; /* of the layer at hand: a prompt's end reads them again */
 } life;
 
 static bool failed(life *l, dci_status status, const char *call)

@@ -208,7 +208,7 @@ START_TEST(units_are_what_pages_are_made_of)
 }
 END_TEST
 
-/* A prompt that is frozen, and the tokens behind it: more recent ones than the ring holds. */
+/* A prompt that is frozen, and the tokens after it: more recent ones than the ring holds. */
 START_TEST(recent_tokens_beyond_the_ring_are_read_in_host_memory)
 {
         dci_kv_config config = twin_small(kv_presets[_i]);

@@ -148,7 +148,7 @@ START_TEST(steps_that_are_taken_back_never_were)
 {
         static const struct {
                 size_t n, layers;
-                bool looks;
+                bool plans;
         } cases[] = {{1, 0, false}, {1, 1, true}, {1, 3, true}, {200, 2, false}, {77, 3, true}};
         if (twin_repeats(kv_presets[_i]))
                 return;
@@ -162,7 +162,7 @@ START_TEST(steps_that_are_taken_back_never_were)
                 twin_reserve(&t, 1, &turn);
                 for (size_t l = 0; l < cases[c].layers; l++) {
                         twin_append(&t, l, 1, &turn);
-                        if (cases[c].looks)
+                        if (cases[c].plans)
                                 twin_look(&t, l, 1, &turn);
                 }
                 twin_abort(&t, 1, &turn);

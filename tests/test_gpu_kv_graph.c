@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Steps that are captured once and launched again, for other sequences, while these and the pool grow: outputs are those of the CPU. And what
- * the device plans, beside what the host does.
+ * the device plans is what the host plans.
  */
 #include "tests/gpu_kv_fixture.h"
 
@@ -216,7 +216,7 @@ static dci_kv_config config_of(int32_t kind)
         return config;
 }
 
-/* Queries are drawn anew in each step: their cosines are small, and tau between them. */
+/* Queries are drawn again in each step: their cosines are small, and tau between them. */
 static dci_kv_config planned_config(size_t i)
 {
         dci_kv_config config = config_of(planned[i].preset);
@@ -245,7 +245,7 @@ START_TEST(a_graph_goes_on_while_all_grows)
         const dci_kv_config config = planned_config((size_t)_i);
         const dci_gpu_kv_config on_device = twin_planned_for(1);
         twin t = twin_begin(&config, &on_device);
-        /* Where a schedule keeps lists, a tie cannot be told afterwards: with these rows there is none at any instruction set. */
+        /* Where a schedule keeps lists, a tie cannot be recognised afterwards: with these rows there is none at any instruction set. */
         kv_data data = kv_random(&config, PROMPT + 1300, (config.preset == DCI_KV_LOUISKV ? 600 : 300) + (uint64_t)_i);
         kv_turn turn = {twin_prefill(&t, &data, PROMPT, 0), &data, PROMPT, 1};
         places p = places_of(&t, 1);
@@ -310,7 +310,7 @@ START_TEST(a_graph_serves_other_sequences)
 }
 END_TEST
 
-/* A layer that uses another one's lists comes behind it. */
+/* A layer that uses another one's lists comes after it. */
 START_TEST(layers_without_their_anchor_are_refused)
 {
         dci_kv_config config = twin_small(DCI_KV_SKETCH);
@@ -418,7 +418,7 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
 }
 END_TEST
 
-/* The host's part: what the device formed is what the host makes when it is asked, so that maintenance, files and codes that are made anew
+/* The host's part: what the device formed is what the host makes when it is asked, so that maintenance, files and codes that are made again
  * change no plan but where they should. */
 START_TEST(the_host_makes_the_same)
 {
@@ -491,7 +491,7 @@ static void larger_keys(const dci_kv_config *config, const kv_data *data, size_t
                                 keys[i] = (uint16_t)(keys[i] + 0x100);
 }
 
-/* Codes that are made anew, in other frames: all of them come to the device, and a fork keeps its own. */
+/* Codes that are made again, in other frames: all of them come to the device, and a fork keeps its own. */
 START_TEST(codes_that_are_made_anew)
 {
         enum { N = 2000 };

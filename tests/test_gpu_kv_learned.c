@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Learned codes of prompts that the device makes: what it has, and what the host is told of it, is to the bit what a dci_kv on the CPU makes of
+ * Learned codes of prompts that the device makes: what it has, and what it reports to the host, is to the bit what a dci_kv on the CPU makes of
  * the same rows, whatever becomes of the sequence afterwards.
  */
 #include <string.h>
@@ -217,7 +217,7 @@ START_TEST(heads_without_a_fit_are_the_hosts)
 }
 END_TEST
 
-/* A step that ends a prompt and plans; one that is taken back, in the middle of a layer or behind all. */
+/* A step that ends a prompt and plans; one that is taken back, in the middle of a layer or after all. */
 START_TEST(steps_that_plan_and_steps_that_are_taken_back)
 {
         const dci_kv_config config = config_of(2);

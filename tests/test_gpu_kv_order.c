@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * What a step's calls may come one behind another in, where the device plans: prompts that end in one layer and then in another, for one sequence and
+ * What a step's calls may come one after another in, where the device plans: prompts that end in one layer and then in another, for one sequence and
  * then for another, with plans at once; calls that are refused in between, also while the step is captured. Rows, queries and outputs lie on the device
  * for all of a life: nothing is freed on the way, which would wait for everything.
  */
@@ -240,7 +240,7 @@ static float *prompt_that_plans(const dci_kv_config *config, int32_t gather, siz
         return end(&l, out_n);
 }
 
-/* Whole blocks of a long step go to the host beside the step's stream, and plans and attention of the step read them there. On a device that
+/* Whole blocks of a long step go to the host concurrently with the step's stream, and plans and attention of the step read them there. On a device that
  * does everything as late as it may, outputs are those of one that does it at once. Loops over what the device plans. */
 START_TEST(plans_of_a_prompts_step_find_its_rows_in_host_memory)
 {
@@ -264,7 +264,7 @@ END_TEST
 
 /* --- layers whose prompts end in different steps ---------------------------------------------------------------------------- */
 
-/* Steps of a prompt; of which of them a layer's prompt ends in. Between them, or behind the last, something else may come. */
+/* Steps of a prompt; of which of them a layer's prompt ends in. Between them, or after the last, something else may come. */
 typedef struct apart {
         size_t steps[3], ends[3];
         size_t cut; /* tokens that stay; 0: all */
@@ -475,7 +475,7 @@ static dci_status scored(dci_gpu *gpu, void *stream, const dci_gpu_score_args *a
         return scored_real.score(gpu, stream, args);
 }
 
-/* A kernel of scores may begin to read what it scores before the one before it has ended: but where that forms it, it is told. */
+/* A kernel of scores may begin to read what it scores before the one before it has ended: but where that forms it, it waits. */
 START_TEST(scores_know_what_was_formed_right_before_them)
 {
         const dci_kv_config config = config_of(DCI_KV_SKETCH);

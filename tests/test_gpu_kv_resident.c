@@ -77,7 +77,7 @@ static void check_books(twin *t)
                                            pool->block_bytes));
                         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
                         const unsigned char *host = dci_gpu_kv_host_block(t->kv, l, (int32_t)b);
-                        /* The first slot has a token, what is behind the last one may differ. */
+                        /* The first slot has a token, what is after the last one may differ. */
                         ck_assert_mem_eq(rows, host, t->kv->row_bytes);
                 }
         free(there);
@@ -181,7 +181,7 @@ START_TEST(outputs_are_the_same_bits_with_any_room)
 }
 END_TEST
 
-/* Host memory's rows of what is resident are overwritten: nobody looks at them. Loops over presets that fetch tokens, or pages. */
+/* Host memory's rows of what is resident are overwritten: nobody reads them. Loops over presets that fetch tokens, or pages. */
 START_TEST(what_is_resident_is_not_read_over_the_bus)
 {
         static const int32_t presets[] = {DCI_KV_SKETCH, DCI_KV_QUEST, DCI_KV_SKETCH_LOWBIT, DCI_KV_PAGEMEAN};

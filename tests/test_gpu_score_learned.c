@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Scores of learned codes: every kind of frame and layout, beside what the coder's scan says; unusual numbers and lengths, and in a graph. */
+/* Scores of learned codes: every kind of frame and layout, against what the coder's scan says; unusual numbers and lengths, and in a graph. */
 #include <string.h>
 
 #include "tests/gpu_score_fixture.h"

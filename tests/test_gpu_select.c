@@ -306,7 +306,7 @@ static void look_at_inputs(choose_state *s, const char *what)
         gpu_same(s->t, s->parts, what);
 }
 
-/* Whatever lies where relevances will be: what was last, nothing, too little, too much, no number. The same comes out each time. */
+/* Whatever is where relevances will be: what was last, nothing, too little, too much, no number. The same comes out each time. */
 static void ask_again(choose_state *s, const char *what)
 {
         static const float before[] = {0, 1e-30f, 1e-3f, 3, -7, INFINITY, NAN};

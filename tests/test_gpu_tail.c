@@ -202,7 +202,7 @@ static float make_score(world *w, size_t token, size_t n)
         return data == SHARP ? walk + (token == n / 2 ? 90.0f : 0.0f) : data == LARGE ? 40.0f * walk : walk;
 }
 
-/* The first `share` of 4 quarters of every sequence's candidates; behind them there is nothing yet. */
+/* The first `share` of 4 quarters of every sequence's candidates; after them there is nothing yet. */
 static void next_step(world *w, size_t share)
 {
         const size_t group = (size_t)w->s->group, n_heads = (size_t)w->s->n_heads;

@@ -181,7 +181,7 @@ static bool is_chosen(world *w, size_t candidate, bool before)
         }
 }
 
-/* What is chosen of n candidates; each second one lies in a hot slot, some of which are used twice by other lists only. */
+/* What is chosen of n candidates; each second one is in a hot slot, some of which are used twice by other lists only. */
 static void select(world *w, size_t sequence, size_t head, size_t n)
 {
         const size_t list = sequence * (size_t)w->s->n_heads + head,

@@ -131,7 +131,7 @@ START_TEST(the_progress_of_a_union_ends_once)
 }
 END_TEST
 
-/* What the header says of scratch, on one thread: per node, per row, and of unions per row that the group looks at. */
+/* What the header says of scratch, on one thread: per node, per row, and of unions per row that the group reads. */
 START_TEST(scratch_goes_with_the_rows_that_are_looked_at)
 {
         enum { FEW_K = 10 };

@@ -224,9 +224,9 @@ START_TEST(a_touch_beside_an_array_is_a_signal)
                 guard_at_begin(begin != 0);
                 const unsigned char *in = guard_in(bytes, sizeof bytes);
                 unsigned char *out = guard_out(sizeof bytes);
-                const unsigned char *beside = begin ? in - 1 : in + sizeof bytes;
+                const unsigned char *outside = begin ? in - 1 : in + sizeof bytes;
                 ck_assert(memcmp(in, bytes, sizeof bytes) == 0);
-                ck_assert(ends_by(beside, NULL));
+                ck_assert(ends_by(outside, NULL));
                 ck_assert(ends_by(NULL, begin ? out - 1 : out + sizeof bytes));
                 ck_assert(ends_by(NULL, (unsigned char *)(uintptr_t)in)); /* inputs are only read */
                 ck_assert(!ends_by(in, out));

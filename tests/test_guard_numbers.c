@@ -199,7 +199,7 @@ static void transforms_of(dci_context *context, size_t dim, dci_dtype dtype, con
                         guard_gaps(lifted, ROWS, dim + 1, lifted_ld, es, "lifted keys");
                         if (form == DCI_MIPS_UNSCALED)
                                 ck_ok(dci_mips_relift(context, &mips, ROWS, dim, lifted, lifted_ld));
-                        guard_gaps(lifted, ROWS, dim + 1, lifted_ld, es, "lifted keys anew");
+                        guard_gaps(lifted, ROWS, dim + 1, lifted_ld, es, "lifted keys again");
                 }
                 guard_release();
         }

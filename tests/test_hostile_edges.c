@@ -354,7 +354,7 @@ START_TEST(arrays_that_are_not_aligned_are_refused_or_read_all_the_same)
 }
 END_TEST
 
-/* Between rows lies NaN, which nobody reads. */
+/* Between rows is NaN, which nobody reads. */
 START_TEST(strides_longer_than_a_row_skip_what_lies_between)
 {
         const struct call *call = &calls[_i];

@@ -72,7 +72,7 @@ static void on_axes(float *rows, size_t n)
                 for (size_t p = 0; p < DIM; p++)
                         rows[i * DIM + p] = p == i % DIM ? 1.0f + (float)(i / DIM) : 0.0f;
 }
-/* On a line, one after the other: each new row lies beyond all cells. */
+/* On a line, one after the other: each new row is beyond all cells. */
 static void sorted_on_a_line(float *rows, size_t n)
 {
         for (size_t i = 0; i < n; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Same bits at any thread count; searches beside adds and removes see whole batches. Run under tsan, too. */
+/* Same bits at any thread count; searches concurrent with adds and removes see whole batches. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ START_TEST(one_query_over_many_rows_uses_all_threads_and_gives_the_same)
 }
 END_TEST
 
-/* --- searches beside one writer --------------------------------------------------------------------------------------- */
+/* --- searches concurrent with one writer --------------------------------------------------------------------------------------- */
 
 enum { BATCH = 50, ROUNDS = 120, SIDE = 8, READERS = 3 };
 

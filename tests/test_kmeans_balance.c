@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* K-means with a capacity: no cluster beyond it, whatever the rows; what it costs is told. */
+/* K-means with a capacity: no cluster beyond it, whatever the rows; what it costs is reported. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 enum { DIM = TRACE_DIM };
 
-/* Runs, and looks at it: the laws see to sizes, sums and the objective; the library's check to the capacity once more. */
+/* Runs, and reads it: the laws see to sizes, sums and the objective; the library's check to the capacity once more. */
 static kmeans_out balanced(const dci_kmeans_config *config, const dci_kmeans_input *input, const char *what)
 {
         kmeans_out out = kmeans_lawful(context, config, input, what);
@@ -63,7 +63,7 @@ START_TEST(lopsided_rows_fit_too)
 {
         enum { N = 1000, K = 20, LONG = 16 };
         float *rows = kmeans_blobs(N, LONG, 25, 8.0f, 3);
-        for (size_t i = 0; i < N * LONG; i++) /* every other row beside the first */
+        for (size_t i = 0; i < N * LONG; i++) /* every other row next to the first */
                 if (i / LONG % 2 == 0)
                         rows[i] = rows[i % LONG] + 0.01f * rows[i];
         for (size_t capacity = N / K; capacity <= 2 * N / K; capacity += N / K) {

@@ -79,7 +79,7 @@ START_TEST(a_mean_given_back_gives_the_same_bits)
 }
 END_TEST
 
-/* --- new results behind old ones ----------------------------------------------------------------------------------------------- */
+/* --- new results after old ones ----------------------------------------------------------------------------------------------- */
 
 /* Loops over forms. What the second call writes begins where the first ended; as one it is a result of all rows. */
 START_TEST(appended_results_pass_the_check_as_one)

@@ -273,7 +273,7 @@ START_TEST(the_first_bad_row_is_named_at_any_thread_count)
 }
 END_TEST
 
-/* Bad rows, bad values and rows without direction, before and behind each other. Rows come in pairs whose sum is zero, so that all
+/* Bad rows, bad values and rows without direction, before and after each other. Rows come in pairs whose sum is zero, so that all
  * three means are. */
 START_TEST(the_first_bad_row_is_named_whatever_mean_is_subtracted)
 {
@@ -467,7 +467,7 @@ START_TEST(progress_is_told_in_rounds_and_may_cancel)
         ck_ok(dci_kmeans(context, &config, &input, &progress, &out.result));
         kmeans_same(&plain, 0, &out, 0, problems[_i], "watched");
         ck_assert(!all.wrong && all.calls >= 1 && all.total >= 2 * problems[_i]);
-        if (problems[_i] == 1) /* every round of both runs, told again within them */
+        if (problems[_i] == 1) /* every round of both runs, reported again within them */
                 ck_assert(all.calls >= 2 * 2 && all.total >= 2 * 6 && all.last == all.total);
         const size_t calls = all.calls;
         for (size_t stop_at = 1; stop_at <= (problems[_i] < 9 ? calls : 1); stop_at += 1 + calls / 5) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* K-means of rows that are far from each other beside what lies between some of them: lengths must not take the digits that decide. */
+/* K-means of rows that are far from each other compared with the distances of some: lengths must not take the digits that decide. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -108,7 +108,7 @@ START_TEST(a_tolerance_ends_no_run_that_still_gains)
 }
 END_TEST
 
-/* Loops over how far, by distance and by inner product: a row that lies on a centre is not drawn again while others lie on none. */
+/* Loops over how far, by distance and by inner product: a row that is on a centre is not drawn again while others lie on none. */
 START_TEST(drawn_starts_in_groups_far_apart_are_all_the_different_rows)
 {
         enum { DIFFERENT = 128 };
@@ -163,7 +163,7 @@ START_TEST(one_row_far_from_all_changes_no_other_label)
 }
 END_TEST
 
-/* Loops over how many. A few rows are far shorter than the others, which have a large mean; what lies between the short ones decides
+/* Loops over how many. A few rows are far shorter than the others, which have a large mean; what is between the short ones decides
  * their labels. */
 START_TEST(a_mean_far_from_a_few_rows_leaves_them_their_labels)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* K-means: an allocation that fails is told, no byte stays behind, and the next call works as if nothing had been. */
+/* K-means: an allocation that fails is reported, no byte stays behind, and the next call works as if nothing had been. */
 #include "tests/common.h"
 
 #include <math.h>

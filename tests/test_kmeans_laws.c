@@ -167,7 +167,7 @@ START_TEST(rounds_report_the_objective_of_their_assignment)
                         kmeans_out out = kmeans_lawful(context, &config, &input, "so many rounds");
                         for (size_t r = 0; r < N; r++)
                                 n_moved += i == 0 || out.result.labels[r] != before.result.labels[r];
-                        /* A last assignment that leaves clusters empty is repaired: then only the round is told. */
+                        /* A last assignment that leaves clusters empty is repaired: then only the round is reported. */
                         if (all.rounds[i].n_empty == 0)
                                 ck_assert_double_le(fabs(all.rounds[i].objective - out.result.reports->objective),
                                                     1e-5 * kmeans_scale(&config, &input, &out, 0));

@@ -374,7 +374,7 @@ START_TEST(a_step_may_come_in_parts)
 }
 END_TEST
 
-/* Where its end is known only when the first token behind it comes, the prompt ends in a step of no tokens. */
+/* Where its end is known only when the first token after it comes, the prompt ends in a step of no tokens. */
 START_TEST(a_prompt_may_end_in_a_step_of_its_own)
 {
         const kv_turn prompt = {kv_open(kv), &data, 0, FIRST}, nothing = {prompt.sequence, &data, FIRST, 0};
@@ -469,7 +469,7 @@ START_TEST(caches_may_be_destroyed_in_the_middle_of_a_step)
 END_TEST
 
 /* Blocks that came back in no order: those of a long prompt are neighbours again. What is shared stays where it is. */
-/* The best keys of the last query, of which most lie behind the first ones. */
+/* The best keys of the last query, of which most lie after the first ones. */
 START_TEST(without_a_window_the_last_position_chooses)
 {
         enum { PROMPT = 200 };

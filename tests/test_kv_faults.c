@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The KV cache: an allocation that fails is told, no byte stays behind, every sequence is as it was, and the call made again gives
+/* The KV cache: an allocation that fails is reported, no byte stays behind, every sequence is as it was, and the call made again gives
  * what it would have given. */
 #include "tests/common.h"
 
@@ -195,7 +195,7 @@ static void climb(int which, test_ladder ladder)
         config.foreground = 1;
         config.period = 5;
         if (config.preset == DCI_KV_CLUSTERKV || config.preset == DCI_KV_RETROINFER) {
-                /* Clusters are made early of 5 tokens, and anew as soon as there are 8. */
+                /* Clusters are made early of 5 tokens, and again as soon as there are 8. */
                 config.budget = 40;
                 config.cluster_tokens = 2;
                 config.cluster_every = 8;

@@ -41,16 +41,16 @@ static void end(void)
 START_TEST(what_is_loaded_goes_on_as_what_was_saved)
 {
         begin(kv_presets[_i]);
-        int64_t loaded = -1, beside = -1;
+        int64_t loaded = -1, reloaded = -1;
         const int64_t saved = kv_begin(kv, &data, PROMPT);
         kv_decode_all(kv, saved, &data, PROMPT, 13);
         ck_ok(dci_kv_save(kv, saved, PROMPT + 13, scratch_path("sequence")));
         ck_ok(dci_kv_load(control, scratch_path("sequence"), &loaded));
-        ck_ok(dci_kv_load(kv, scratch_path("sequence"), &beside));
+        ck_ok(dci_kv_load(kv, scratch_path("sequence"), &reloaded));
         ck_assert_uint_eq(kv_sequence_info(control, loaded).n_tokens, PROMPT + 13);
         ck_assert_uint_eq(kv_sequence_info(control, loaded).n_grouped, kv_sequence_info(kv, saved).n_grouped);
         for (size_t t = PROMPT + 13; t < PROMPT + 60; t++) {
-                const kv_turn turns[] = {{saved, &data, t, 1}, {beside, &data, t, 1}};
+                const kv_turn turns[] = {{saved, &data, t, 1}, {reloaded, &data, t, 1}};
                 kv_seen a = kv_decode(kv, 2, turns), b = kv_decode(control, 1, &(kv_turn){loaded, &data, t, 1});
                 kv_same(&a, 0, &b, 0, name);
                 kv_same(&a, 1, &b, 0, name);
@@ -265,7 +265,7 @@ static const struct lie {
         {DCI_KV_ICECACHE, "fixed", 0, 4, 0x40400000, DCI_ERR_FORMAT, "tree"}, /* c^2 is 3 */
         {DCI_KV_ICECACHE, "fixed", 8, 4, UINT32_MAX, DCI_ERR_FORMAT, "tree"}, /* pages */
         {DCI_KV_ICECACHE, "fixed", 12, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* the node of a page */
-        {DCI_KV_ICECACHE, "fixed", 16, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* the page behind it */
+        {DCI_KV_ICECACHE, "fixed", 16, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* the page after it */
         {DCI_KV_ICECACHE, "fixed", 20, 4, 1 << 20, DCI_ERR_FORMAT, "tree"},   /* a candidate */
         {DCI_KV_CLUSTERKV, "groups", 0, 4, 0, DCI_ERR_FORMAT, "groups of 0 tokens, expected"},
         {DCI_KV_CLUSTERKV, "groups", 4, 4, 0, DCI_ERR_FORMAT, "groups of 0 more tokens"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The KV cache: `preselect`, groups first by their means and then their tokens by codes, beside a naive choice in two stages. */
+/* The KV cache: `preselect`, groups first by their means and then their tokens by codes, against a naive choice in two stages. */
 #include "tests/common.h"
 
 #include <float.h>
@@ -228,7 +228,7 @@ START_TEST(more_groups_err_less)
 }
 END_TEST
 
-/* Keys that grow and move, until their codes are made anew: their groups' means are, too as a file that is read tells, whose means
+/* Keys that grow and move, until their codes are made again: their groups' means are, too, as a loaded file shows, whose means
  * are made from its rows. */
 START_TEST(means_follow_the_frame)
 {
@@ -248,7 +248,7 @@ START_TEST(means_follow_the_frame)
         int64_t loaded;
         ck_ok(dci_kv_save(kv, sequence, LENGTH, scratch_path("drifted")));
         ck_ok(dci_kv_load(other, scratch_path("drifted"), &loaded));
-        kv_alike(kv, sequence, other, loaded, &data, LENGTH, 40, "means that were made anew");
+        kv_alike(kv, sequence, other, loaded, &data, LENGTH, 40, "means that were rebuilt");
         dci_kv_destroy(kv);
         kv_end(other, &data);
 }
@@ -282,7 +282,7 @@ START_TEST(lists_are_full_whatever_the_last_groups_hold)
 END_TEST
 
 /* Long keys: but for a few, groups count nothing, and so are equal, more of them than the selection has room for. If the last sixteen of
- * all is among the best, its rows behind the candidates are none, wherever it ranks. */
+ * all is among the best, its rows after the candidates are none, wherever it ranks. */
 START_TEST(groups_that_count_nothing_add_no_rows)
 {
         enum { N = 400, BEGIN = 140 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* How much the last queries look at candidates, at every level of this machine: beside the definition in double precision. */
+/* How much the last queries look at candidates, at every level of this machine: against the definition in double precision. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -119,7 +119,7 @@ START_TEST(importance_is_that_of_the_definition)
 }
 END_TEST
 
-/* A key that no probe sees gets all of the attention: scores are then told from those around it once more. And numbers that no byte
+/* A key that no probe sees gets all of the attention: scores are then computed from those around it once more. And numbers that no byte
  * can stand for go by floats, to the bit. */
 START_TEST(importance_of_what_is_far_from_the_rest)
 {

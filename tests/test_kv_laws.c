@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The KV cache: what presets choose and what attention gives, beside the naive model. */
+/* The KV cache: what presets choose and what attention gives, against the naive model. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -453,7 +453,7 @@ START_TEST(a_frozen_prompt_stays_as_it_is)
 }
 END_TEST
 
-/* More tokens in one step than the budget holds are attended to all the same, beside the sink and what was before them. */
+/* More tokens in one step than the budget holds are attended to all the same, next to the sink and what was before them. */
 START_TEST(a_step_beyond_the_budget_is_attended_to)
 {
         dci_kv_config config = kv_small(kv_presets[_i]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The KV cache in an engine's memory: any layout gives what the library's own memory gives; and who is told of that memory. */
+/* The KV cache in an engine's memory: any layout gives what the library's own memory gives; and which hook is called for that memory. */
 #include "tests/common.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ static void set_strides(dci_kv_layout *l, size_t form)
         l->value_page_stride = l->key_page_stride;
 }
 
-/* The memory has a pattern where no row lies. */
+/* The memory has a pattern where no row is. */
 static engine *engine_new(const dci_kv_config *config, size_t form, int32_t blocks_by, bool in_place)
 {
         engine *e = calloc(1, sizeof *e);
@@ -279,7 +279,7 @@ START_TEST(bad_blocks_are_not_taken)
 }
 END_TEST
 
-/* An engine that shares a prefix lends its blocks to both, and appends what lies there already. */
+/* An engine that shares a prefix assigns its blocks to both, and appends what is there already. */
 START_TEST(a_block_may_be_lent_to_several_sequences)
 {
         dci_kv_config config = kv_small(DCI_KV_SKETCH);
@@ -393,17 +393,17 @@ END_TEST
 
 /* --- hooks ---------------------------------------------------------------------------------------------------------------- */
 
-typedef struct told {
+typedef struct hook_state {
         dci_kv *kv; /* what the hook calls back */
         void *pieces[64];
         size_t sizes[64], n, bytes, asked;
         size_t refuse_at; /* the n-th asking is refused with 77 */
         dci_status called;
-} told;
+} hook_state;
 
 static int32_t taken(void *ctx, void *memory, size_t n_bytes)
 {
-        told *t = ctx;
+        hook_state *t = ctx;
         if (++t->asked == t->refuse_at)
                 return 77;
         test_hold(t->n < 64 && memory != NULL);
@@ -419,7 +419,7 @@ static int32_t taken(void *ctx, void *memory, size_t n_bytes)
 
 static void given_back(void *ctx, void *memory, size_t n_bytes)
 {
-        told *t = ctx;
+        hook_state *t = ctx;
         size_t i = 0;
         while (i < t->n && t->pieces[i] != memory)
                 i++;
@@ -431,7 +431,7 @@ static void given_back(void *ctx, void *memory, size_t n_bytes)
 
 START_TEST(hooks_are_told_of_all_memory_of_rows)
 {
-        told t = {.called = DCI_OK};
+        hook_state t = {.called = DCI_OK};
         dci_kv_config config = kv_config(DCI_KV_SKETCH_LOWBIT, 2, 2, 2, 64);
         config.hook = (dci_kv_hook){&t, taken, given_back};
         dci_kv *kv = kv_create(context, &config);
@@ -483,7 +483,7 @@ END_TEST
 START_TEST(pieces_are_as_large_as_is_wanted)
 {
         static const size_t sizes[] = {1, 4097, 100000, 1 << 20};
-        told t = {.n = 0};
+        hook_state t = {.n = 0};
         dci_kv_config config = kv_config(DCI_KV_SKETCH, 3, 1, 2, 24);
         config.page_tokens = 8;
         config.hook = (dci_kv_hook){&t, taken, given_back};
@@ -506,7 +506,7 @@ END_TEST
 /* Loops over the n-th piece. */
 START_TEST(a_hook_that_refuses_refuses_the_call)
 {
-        told t = {.refuse_at = (size_t)_i + 1};
+        hook_state t = {.refuse_at = (size_t)_i + 1};
         dci_kv_config config = kv_config(DCI_KV_SKETCH, 2, 2, 2, 64);
         config.hook = (dci_kv_hook){&t, taken, given_back};
         dci_kv *kv = kv_create(context, &config);

@@ -390,7 +390,7 @@ static double rounding(const double *mean, const float *weights, size_t dim)
         return weights != NULL ? sum : most;
 }
 
-/* The tail of a plan that left r of its tokens, beside their mean score and their mean value. */
+/* The tail of a plan that left r of its tokens, next to their mean score and their mean value. */
 static void check_rest(const lone *of, const kv_seen *seen, size_t layer, size_t q, size_t r)
 {
         const dci_kv_config *c = &of->config;

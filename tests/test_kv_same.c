@@ -281,7 +281,7 @@ START_TEST(an_aborted_step_was_never_begun)
 }
 END_TEST
 
-/* Loops over presets. The prompt's end is taken back with its step, in the layers where it had been told. */
+/* Loops over presets. The prompt's end is taken back with its step, in the layers where it had ended. */
 START_TEST(an_aborted_prompt_has_not_ended)
 {
         dci_kv_config config = kv_small(kv_presets[_i]);
@@ -342,7 +342,7 @@ START_TEST(late_maintenance_catches_up)
         dci_kv_config config = kv_small(kv_presets[_i]);
         if (config.preset == DCI_KV_LOUISKV)
                 config.schedule = DCI_KV_EVERY_STEP;
-        config.period = DCI_KV_MAX_TOKENS; /* orders are made anew when there is maintenance */
+        config.period = DCI_KV_MAX_TOKENS; /* orders are made again when there is maintenance */
         kv_data data = kv_random(&config, 420, 39);
         dci_kv *kept = kv_create(context, &config), *lazy = kv_create(context, &config);
         const int64_t sequence = kv_begin(kept, &data, 200), other = kv_begin(lazy, &data, 200);
@@ -356,7 +356,7 @@ START_TEST(late_maintenance_catches_up)
 }
 END_TEST
 
-/* Loops over tails. Values that nobody may read any more are overwritten before the keys' codes are made anew. */
+/* Loops over tails. Values that nobody may read any more are overwritten before the keys' codes are made again. */
 START_TEST(codes_made_anew_leave_tails_as_they_are)
 {
         enum { LENGTH = 2400, OLD = 2 * DCI_KV_CHUNK };
@@ -429,7 +429,7 @@ START_TEST(sequences_are_resident_until_pressure)
 }
 END_TEST
 
-/* Loops over how the step ends. The anchor layer left no lists, since everything was attended to, and the one behind it needs none. */
+/* Loops over how the step ends. The anchor layer left no lists, since everything was attended to, and the one after it needs none. */
 START_TEST(what_a_step_attends_to_is_not_changed_by_another_sequence)
 {
         dci_kv_config config = kv_small(DCI_KV_SKETCH);

@@ -164,7 +164,7 @@ START_TEST(lists_that_are_kept_do_not_change)
 }
 END_TEST
 
-/* Loops over schedules. Every plan beside the model, with and without maintenance, and counts. */
+/* Loops over schedules. Every plan against the model, with and without maintenance, and counts. */
 START_TEST(plans_are_those_of_the_model)
 {
         static const int32_t presets[] = {DCI_KV_TOPK, DCI_KV_QUEST, DCI_KV_ARKVALE, DCI_KV_PAGEMEAN, DCI_KV_SKETCH};
@@ -206,7 +206,7 @@ START_TEST(plans_are_those_of_the_model)
 }
 END_TEST
 
-/* Loops over schedules. Kept lists of groups that are not by position, which may be other groups by now, beside the model. */
+/* Loops over schedules. Kept lists of groups that are not by position, which may be other groups by now, against the model. */
 START_TEST(kept_lists_are_those_of_the_groups_there_were)
 {
         static const int32_t presets[] = {DCI_KV_PRKV, DCI_KV_CLUSTERKV, DCI_KV_LOUISKV};

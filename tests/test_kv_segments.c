@@ -39,7 +39,7 @@ static bool turns_at(const dci_kv_layer *layer, size_t token)
         return false;
 }
 
-/* The first token behind a segment that begins at this one, token by token. */
+/* The first token after a segment that begins at this one, token by token. */
 static size_t naive_end(const dci_kv_layer *layer, size_t token, size_t buffer)
 {
         size_t end = token + 1;
@@ -48,7 +48,7 @@ static size_t naive_end(const dci_kv_layer *layer, size_t token, size_t buffer)
         return end;
 }
 
-/* Fails unless the groups behind the prompt's clusters are the naive segments, in batches of the naive lengths, in all heads the same; fills
+/* Fails unless the groups after the prompt's clusters are the naive segments, in batches of the naive lengths, in all heads the same; fills
  * in how many segments there are and the tokens of the longest. */
 static void check_segments(dci_kv *kv, int64_t sequence, size_t layer, size_t *out_n, size_t *out_longest)
 {
@@ -443,7 +443,7 @@ START_TEST(what_is_loaded_turns_before_its_first_step)
 }
 END_TEST
 
-/* The last layer's last turn lies last in its section. */
+/* The last layer's last turn is last in its section. */
 START_TEST(files_with_unsound_turns_are_refused)
 {
         const dci_kv_config config = small();

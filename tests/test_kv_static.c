@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Stored orders with static tokens first (prkv): beside a naive model of importance and order, and what becomes of them in plans, forks,
+/* Stored orders with static tokens first (prkv): against a naive model of importance and order, and what becomes of them in plans, forks,
  * cuts and files. */
 #include "tests/common.h"
 
@@ -122,7 +122,7 @@ static const struct {
               {0.25, DCI_KV_PRESET, 16, 1, DCI_F16},
               {1.0, 3, 64, 1, DCI_F32}};
 
-/* Loops over orders. At the prompt's end, and after each `period` plans; between, pages come in order behind. */
+/* Loops over orders. At the prompt's end, and after each `period` plans; between, pages come in order after. */
 START_TEST(orders_are_those_of_the_naive_model)
 {
         enum { PROMPT = 200, N = 290 };
@@ -146,11 +146,11 @@ START_TEST(orders_are_those_of_the_naive_model)
                 for (size_t of = 0; of < 4; of++) {
                         const dci_kv_layer *layer = kv_layer_of(kv, sequence, of / 2);
                         naive_order *model = &models[of / 2][of % 2];
-                        const bool anew = plans % config.period == 0;
-                        if (anew)
+                        const bool renewed = plans % config.period == 0;
+                        if (renewed)
                                 check_order(kv, &config, &info, &data, layer, of % 2, orders[_i].n_static, model);
-                        n_orders += anew;
-                        ck_assert(!anew || layer->n_batches == 1);
+                        n_orders += renewed;
+                        ck_assert(!renewed || layer->n_batches == 1);
                         for (size_t b = 1; b < layer->n_batches; b++)
                                 for (size_t i = 0; i < layer->batches[b]->n; i++)
                                         ck_assert_uint_eq((size_t)dci_kv_cluster_ids(kv, layer->batches[b], of % 2)[i],
@@ -312,7 +312,7 @@ START_TEST(forks_keep_the_order_they_were_made_with)
         kv_decode_all(kv, sequence, &data, 215, 20); /* two new orders */
         ck_assert_ptr_ne(kv_layer_of(kv, sequence, 0)->batches[0], shared);
         ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[0], shared);
-        kv_alike(kv, fork, alone, other, &data, 215, 40, "a fork beside a life without one");
+        kv_alike(kv, fork, alone, other, &data, 215, 40, "a fork next to a life without one");
         ck_ok(dci_kv_close(kv, sequence));
         kv_alike(kv, fork, alone, other, &data, 255, 20, "a fork alone");
         ck_ok(dci_kv_close(kv, fork));
@@ -412,7 +412,7 @@ START_TEST(an_order_can_be_had)
         kv_data data = kv_random(&config, 300, 365);
         dci_kv *kv = kv_create(context, &config);
         const int64_t sequence = kv_begin(kv, &data, 200);
-        kv_decode_all(kv, sequence, &data, 200, 39); /* pages by position have come behind */
+        kv_decode_all(kv, sequence, &data, 200, 39); /* pages by position have come after */
         const dci_kv_layer *layer = kv_layer_of(kv, sequence, 1);
         size_t n = 0, n_static = 0, at = 0;
         int32_t positions[300];

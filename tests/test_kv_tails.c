@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The KV cache: how near codes come to keys, what tails give back of what is left out, and codes that are made anew. */
+/* The KV cache: how near codes come to keys, what tails give back of what is left out, and codes that are made again. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -108,7 +108,7 @@ static double found_with(int32_t bits, int32_t summary, const story *best)
         return found;
 }
 
-/* Groups are formed behind the rollback, so candidates are the same for both: topk's last 64 and sketch's are not quite. */
+/* Groups are formed after the rollback, so candidates are the same for both: topk's last 64 and sketch's are not quite. */
 START_TEST(more_bits_find_more_of_the_best_tokens)
 {
         static const int32_t bits[] = {1, 2, 3, 4, 8};
@@ -530,7 +530,7 @@ START_TEST(codes_are_made_anew_where_keys_drift)
 }
 END_TEST
 
-/* What stays resident per token: two floats beside codes, and parts of pages. */
+/* What stays resident per token: two floats next to codes, and parts of pages. */
 START_TEST(summaries_take_the_bytes_that_are_said)
 {
         for (size_t i = 0; i < KV_N_PRESETS; i++) {

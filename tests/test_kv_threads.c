@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* One KV cache used by several threads, with prompts' work beside it. Run under tsan, too. */
+/* One KV cache used by several threads, with prompts' work concurrent with it. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <pthread.h>
@@ -147,12 +147,12 @@ START_TEST(threads_with_sequences_of_their_own_see_what_one_would)
                 dci_kv_destroy(kv);
         }
         for (size_t t = 0; t < THREADS; t++) {
-                const part *alone = &parts[0][t], *beside = &parts[1][t];
+                const part *alone = &parts[0][t], *shared = &parts[1][t];
                 ck_assert_msg(alone->complaint == NULL, "%s", alone->complaint);
-                ck_assert_msg(beside->complaint == NULL, "%s", beside->complaint);
-                ck_assert_mem_eq(alone->outs, beside->outs, (size_t)ROUNDS * 3 * STEPS * alone->floats * sizeof(float));
+                ck_assert_msg(shared->complaint == NULL, "%s", shared->complaint);
+                ck_assert_mem_eq(alone->outs, shared->outs, (size_t)ROUNDS * 3 * STEPS * alone->floats * sizeof(float));
                 free(alone->outs);
-                free(beside->outs);
+                free(shared->outs);
                 kv_data_free(&data[t]);
         }
         dci_context_destroy(context);

@@ -343,7 +343,7 @@ START_TEST(reserved_memory_is_used_by_what_comes)
 }
 END_TEST
 
-/* Loops over metrics. Batches of any size, the last of longer rows: under IP each builds the tree anew, as the first one does. */
+/* Loops over metrics. Batches of any size, the last of longer rows: under IP each builds the tree again, as the first one does. */
 START_TEST(what_a_reserve_took_stays_until_something_is_removed)
 {
         static const size_t batches[] = {1, 500, 100, 3, 200, 900, 16, 680};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Kind MDCI: the same bits at any thread count and batch size; searches, groups, filters, pages and the log of
- * changes beside a writer. Run under tsan, too. */
+ * changes concurrent with a writer. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ START_TEST(groups_and_ranges_are_the_same_bits_at_any_thread_count)
 }
 END_TEST
 
-/* --- readers beside one writer ------------------------------------------------------------------------------------------------- */
+/* --- readers concurrent with one writer ------------------------------------------------------------------------------------------------- */
 
 /* Batch b is BATCH rows with the ids b * BATCH + j; batches come one after another and go, oldest first. */
 enum { BATCH = 16, ROUNDS = 120, SIDE = 8, MOST = BATCH * ROUNDS };
@@ -100,7 +100,7 @@ typedef struct shared {
         dci_index *index;
         const float *rows, *queries;
         atomic_bool done;
-        atomic_size_t looks;
+        atomic_size_t reads;
         /* Batches whose add has begun, has returned; whose removal has begun, has returned. */
         atomic_llong coming, added, leaving, removed;
 } shared;
@@ -119,7 +119,7 @@ static void after(shared *s, span *t)
 {
         t->leaving = atomic_load(&s->leaving);
         t->coming = atomic_load(&s->coming);
-        atomic_fetch_add(&s->looks, 1);
+        atomic_fetch_add(&s->reads, 1);
 }
 
 /* Rows of each batch among n ids; whole: all that are there must have been found. NULL, or what is wrong. */
@@ -213,7 +213,7 @@ static const char *look_at_pages(shared *s, size_t turn, int64_t *ids)
         }
         if (complaint == NULL && (sum % BATCH != 0 || stats.n_rows % BATCH != 0))
                 complaint = "the pages hold a part of a batch";
-        atomic_fetch_add(&s->looks, 1);
+        atomic_fetch_add(&s->reads, 1);
         free(pages);
         return complaint;
 }
@@ -233,15 +233,15 @@ static void *read_on(void *arg)
         int64_t *ids = malloc(MOST * sizeof *ids);
         for (size_t turn = 0; complaint == NULL && !atomic_load(&r->shared->done); turn++)
                 complaint = ids == NULL ? "no memory" : r->look(r->shared, turn, ids);
-        if (complaint != NULL) /* the test waits for looks that will not come */
-                atomic_fetch_add(&r->shared->looks, 1000);
+        if (complaint != NULL) /* the test waits for reads that will not come */
+                atomic_fetch_add(&r->shared->reads, 1000);
         free(ids);
         return (void *)(uintptr_t)complaint;
 }
 
 static void fill_batch(const shared *s, long long b, float *rows, int64_t *ids)
 {
-        /* Under IP a batch now and then has rows longer than all before, which builds the tree anew. */
+        /* Under IP a batch now and then has rows longer than all before, which builds the tree again. */
         const float length = s->index->config.metric == DCI_METRIC_IP ? (float)(1 + b / 30) : 1.0f;
         for (size_t j = 0; j < BATCH; j++) {
                 ids[j] = b * BATCH + (long long)j;
@@ -262,7 +262,7 @@ static void come_and_go(shared *s)
                         ck_ok(dci_index_add(s->index, BATCH, rows, SIDE, b % 2 == 0 ? ids : NULL, NULL));
                         atomic_store(&s->added, b + 1);
                 }
-                while (atomic_load(&s->looks) < (size_t)b) /* readers keep up with it */
+                while (atomic_load(&s->reads) < (size_t)b) /* readers keep up with it */
                         sched_yield();
                 if (b < 20 || (b < ROUNDS && b % 3 == 1))
                         continue;
@@ -302,28 +302,28 @@ static void check_what_is_left(const shared *s, mdci_copy *copy)
 /* Loops over metrics. */
 START_TEST(readers_beside_a_writer_see_whole_batches_and_never_what_has_gone)
 {
-        static const look looks[] = {look_by_search, look_by_group, look_by_filter, look_at_pages};
+        static const look reads[] = {look_by_search, look_by_group, look_by_filter, look_at_pages};
         dci_context *context = test_context(1);
         dci_index_config config = mdci_config(SIDE, all_metrics[_i], DCI_F32);
         float *rows = test_normal(MOST, SIDE, 4), *queries = test_normal(54, SIDE, 5);
         shared s = {.rows = rows, .queries = queries};
-        reader readers[COUNT(looks)];
+        reader readers[COUNT(reads)];
         pthread_t follower;
         void *complaint = NULL, *copy = NULL;
         config.promotion_prob = 0.1;
         config.top_nodes = 16;
         ck_ok(dci_index_create(context, &config, &s.index));
-        for (size_t i = 0; i < COUNT(looks); i++) {
-                readers[i] = (reader){.shared = &s, .look = looks[i]};
+        for (size_t i = 0; i < COUNT(reads); i++) {
+                readers[i] = (reader){.shared = &s, .look = reads[i]};
                 ck_assert_int_eq(pthread_create(&readers[i].thread, NULL, read_on, &readers[i]), 0);
         }
         ck_assert_int_eq(pthread_create(&follower, NULL, follow_on, &s), 0);
         come_and_go(&s);
-        const size_t enough = atomic_load(&s.looks) + 30;
-        while (atomic_load(&s.looks) < enough) /* some more looks at the final state */
+        const size_t enough = atomic_load(&s.reads) + 30;
+        while (atomic_load(&s.reads) < enough) /* some more searches of the final state */
                 continue;
         atomic_store(&s.done, true);
-        for (size_t i = 0; i < COUNT(looks); i++) {
+        for (size_t i = 0; i < COUNT(reads); i++) {
                 pthread_join(readers[i].thread, &complaint);
                 ck_assert_msg(complaint == NULL, "reader %zu: %s", i, (const char *)complaint);
         }

@@ -72,7 +72,7 @@ START_TEST(the_first_fit_takes_the_largest_squared_norm)
                                 wanted = fmax(wanted, fitted(scalar, &one).c_squared);
                         }
                         ck_assert_ldouble_eq_tol((long double)mips.c_squared, longest, 1e-14L * longest);
-                        /* To the bit, because c decides which keys fit, whatever the level and the keys beside it. */
+                        /* To the bit, because c decides which keys fit, whatever the level and the keys next to it. */
                         ck_assert(mips.c_squared == wanted);
                         matrix_free(&keys);
                 }

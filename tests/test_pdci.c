@@ -11,7 +11,7 @@
 #include "tests/pdci_fixture.h"
 #include "tests/pdci_walk.h"
 
-/* What lies in the way of the walk. MISLEADING: the rows that regular samples read are far from the others. */
+/* What is in the way of the walk. MISLEADING: the rows that regular samples read are far from the others. */
 enum { NORMAL, WHOLE, EQUAL, COPIES, MISLEADING, HALF_EQUAL };
 enum { ADMIT_ALL, ADMIT_NEARLY_ALL, ADMIT_HALF, ADMIT_FEW, ADMIT_ONE, ADMIT_NONE };
 

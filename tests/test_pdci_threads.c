@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Kind PDCI: the same bits at any thread count and batch size; searches beside a writer. Run under tsan, too. */
+/* Kind PDCI: the same bits at any thread count and batch size; searches concurrent with a writer. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <math.h>
@@ -92,7 +92,7 @@ START_TEST(range_results_are_the_same_bits_at_any_thread_count)
 }
 END_TEST
 
-/* --- searches beside one writer ----------------------------------------------------------------------------------------------- */
+/* --- searches concurrent with one writer ----------------------------------------------------------------------------------------------- */
 
 enum { BATCH = 20, ROUNDS = 150, SIDE = 16, READERS = 3 };
 
@@ -193,7 +193,7 @@ START_TEST(searches_beside_a_writer_see_whole_batches)
                 }
         }
         const size_t enough = atomic_load(&s.searches) + 30;
-        while (atomic_load(&s.searches) < enough) /* some more looks at the final state */
+        while (atomic_load(&s.searches) < enough) /* some more searches of the final state */
                 sched_yield();
         atomic_store(&s.done, true);
         for (size_t i = 0; i < READERS; i++)

@@ -87,7 +87,7 @@ START_TEST(every_flipped_bit_is_refused)
 }
 END_TEST
 
-/* Loops over kinds and metrics. What the checksums would have caught the checks behind them must survive. */
+/* Loops over kinds and metrics. What the checksums would have caught the checks after them must survive. */
 START_TEST(a_flipped_bit_with_right_checksums_is_refused_or_harmless)
 {
         static const float query[DIM] = {1, 1, 1};
@@ -121,7 +121,7 @@ START_TEST(a_flipped_bit_with_right_checksums_is_refused_or_harmless)
 }
 END_TEST
 
-/* --- contradictions behind right checksums ------------------------------------------------------------------------------------ */
+/* --- contradictions with right checksums ------------------------------------------------------------------------------------- */
 
 #define F32_NAN UINT64_C(0x7fc00000)
 #define F32_INFINITY UINT64_C(0x7f800000)

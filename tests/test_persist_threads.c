@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Saves, and checks, beside searches and a writer: each sees one state of the index. Run under tsan, too. */
+/* Saves, and checks, concurrent with searches and a writer: each sees one state of the index. Run under tsan, too. */
 #include "tests/common.h"
 
 #include <pthread.h>

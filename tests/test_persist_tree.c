@@ -19,7 +19,7 @@ static void setup(void)
         context = test_context(1);
         world = persist_make(context, persist_case_of(PERSIST_FLAT_CASES + 1), LIFE_REMOVED); /* IP, f32, owned */
         for (int64_t id = 1; world.index->tree->n_free == 0;
-             id += 3) /* one by one, so that the tree is not built anew */
+             id += 3) /* one by one, so that the tree is not built again */
                 ck_ok(dci_index_remove(world.index, 1, &id));
         ck_assert_uint_ge(world.index->tree->n_levels, 2);
 }

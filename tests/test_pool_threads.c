@@ -46,7 +46,7 @@ static bool gather(dci_context *context, size_t n)
         return !atomic_load(&g.missed);
 }
 
-/* One region behind the other, so that helpers are asleep, on their way there, or late. */
+/* One region after the other, so that helpers are asleep, on their way there, or late. */
 START_TEST(a_region_gets_as_many_threads_as_it_has_tasks)
 {
         dci_context *context = test_context(HELPERS + 1);

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * A process that is killed while it saves over a file, at every call it makes of the system and at any other moment: the old file or the new
- * one is there, whole, and beside it at most the temporary file, under the name that dci/file.h gives.
+ * one is there, whole, and next to it at most the temporary file, under the name that dci/file.h gives.
  */
 #include "tests/saved_fixture.h"
 
@@ -24,7 +24,7 @@ static void teardown(void)
         scratch_close();
 }
 
-/* Waits for a child and looks at what it left; whether it was killed. */
+/* Waits for a child and reads what it left; whether it was killed. */
 static bool look_after(pid_t child, const char *what)
 {
         int status = 0;

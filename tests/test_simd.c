@@ -131,7 +131,7 @@ static void check_score_rows(const scene *s, const dci_kernels *kernels, int for
         }
 }
 
-/* The last n_q queries against the last n rows; what lies between the lines of the output stays as it was. */
+/* The last n_q queries against the last n rows; what is between the lines of the output stays as it was. */
 static void check_score_many(const scene *s, const dci_kernels *kernels, int form, size_t n_q, size_t n)
 {
         const size_t ld = n + 3, first = DCI_MANY_QUERIES - n_q, n_out = (n_q - 1) * ld + n;
@@ -252,7 +252,7 @@ START_TEST(widening_is_exact_and_narrowing_undoes_it)
 }
 END_TEST
 
-/* For each pair of neighbours: the middle, and the floats beside it. Returns how many. */
+/* For each pair of neighbours: the middle, and the floats next to it. Returns how many. */
 static size_t make_ties(dci_dtype dtype, float *in, uint16_t *wanted)
 {
         const uint32_t top = dtype == DCI_F16 ? 0x7c00 : 0x7f80; /* infinity stands where the next number would be */
@@ -387,7 +387,7 @@ START_TEST(columns_reached_by_is_a_close_lower_bound)
                 for (size_t rank = 1; rank <= n_rows; rank++) {
                         kernels->columns_reached_by(products, ld, n_rows, n_columns, rank, out);
                         for (size_t c = 0; c < n_columns; c++) {
-                                /* Few more: only what lies within the last step of the bisection. */
+                                /* Few more: only what is within the last step of the bisection. */
                                 size_t reached = 0, beyond = 0;
                                 for (size_t r = 0; r < n_rows; r++) {
                                         reached += products[r * ld + c] >= out[c];
@@ -449,9 +449,9 @@ START_TEST(packing_rounds_pads_and_tells_what_it_took)
                 for (size_t r = MAX_ROWS - 3; r < MAX_ROWS; r++) {
                         const float *row = s->rows[r];
                         double lost = 0, norm2 = 0;
-                        float told_norm2;
+                        float reported_norm2;
                         memset(packed, 0xff, padded * sizeof *packed);
-                        float told = amx->pack_row(row, dim, padded, packed, 32, &told_norm2);
+                        float reported = amx->pack_row(row, dim, padded, packed, 32, &reported_norm2);
                         dci_kernels_scalar.narrow[DCI_BF16 - 1](row, dim, rounded);
                         ck_assert_mem_eq(packed, rounded, dim * sizeof *packed);
                         for (size_t i = dim; i < padded; i++)
@@ -460,12 +460,12 @@ START_TEST(packing_rounds_pads_and_tells_what_it_took)
                                 lost += pow(row[i] - half_value(DCI_BF16, packed[i]), 2);
                                 norm2 += pow(row[i], 2);
                         }
-                        ck_assert_double_eq_tol(told_norm2, norm2, norm2 * (double)(dim / 16 + 6) * 0x1p-24);
-                        ck_assert_double_eq_tol(told, lost, lost * (double)(dim / 16 + 6) * 0x1p-24);
+                        ck_assert_double_eq_tol(reported_norm2, norm2, norm2 * (double)(dim / 16 + 6) * 0x1p-24);
+                        ck_assert_double_eq_tol(reported, lost, lost * (double)(dim / 16 + 6) * 0x1p-24);
                         /* What is rounded already loses nothing. */
                         for (size_t i = 0; i < dim; i++)
                                 s->wide[i] = (float)half_value(DCI_BF16, packed[i]);
-                        ck_assert_float_eq(amx->pack_row(s->wide, dim, padded, packed, 32, &told_norm2), 0.0f);
+                        ck_assert_float_eq(amx->pack_row(s->wide, dim, padded, packed, 32, &reported_norm2), 0.0f);
                 }
         }
         free(s);

@@ -55,7 +55,7 @@ START_TEST(squares_are_sums_in_ascending_order)
 }
 END_TEST
 
-/* Loops over dimensions. Extremes are exact, distances are added row by row; nothing behind is touched, with no rows nothing at all. */
+/* Loops over dimensions. Extremes are exact, distances are added row by row; nothing after is touched, with no rows nothing at all. */
 START_TEST(pages_are_their_extremes_and_distances)
 {
         static const size_t pages[] = {0, 1, 2, 31, 64};

@@ -76,7 +76,7 @@ START_TEST(exponentials_end_in_zero)
 }
 END_TEST
 
-/* The sum is that of the results, in the canonical order; what lies before and behind them is left alone, and so are they by how
+/* The sum is that of the results, in the canonical order; what is before and after them is left alone, and so are they by how
  * many there are. */
 START_TEST(exponentials_are_summed_in_the_canonical_order)
 {
@@ -286,7 +286,7 @@ START_TEST(split_weights_are_products_to_14_bits)
 }
 END_TEST
 
-/* Loops over levels. What no scale of ours can be is as if it were 0, wherever it lies, and alone. */
+/* Loops over levels. What no scale of ours can be is as if it were 0, wherever it is, and alone. */
 START_TEST(scales_that_are_no_weights_count_nothing_and_change_no_other)
 {
         enum { N = 37 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Softmaxes by products of bytes: the kernels beside loops that follow their definitions, on machines that have them. */
+/* Softmaxes by products of bytes: the kernels against loops that follow their definitions, on machines that have them. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "tests/simd_reference.h"
 
@@ -87,7 +87,7 @@ typedef struct scene {
         float scale[MAX_QUERIES], shift[MAX_QUERIES], scales[ROWS];
         float sum[MAX_QUERIES * LANES], most[MAX_QUERIES * LANES];
         uint8_t tile[(MAX_DIM + 3) * ROWS];
-        dci_softmax looks;
+        dci_softmax softmax;
 } scene;
 
 static void make_scene(scene *s, size_t dim, size_t n_queries, uint64_t seed)
@@ -111,7 +111,7 @@ static void make_scene(scene *s, size_t dim, size_t n_queries, uint64_t seed)
                 s->tile[i] = (uint8_t)(1 + dci_rng_below(&rng, 255));
         for (size_t i = 0; i < ROWS; i++) /* scores of some tens */
                 s->scales[i] = 1e-3f / sqrtf((float)dim) * (float)(1 + dci_rng_below(&rng, 20)) * 0.1f;
-        s->looks = (dci_softmax){s->bytes, s->start, s->scale, s->shift, s->sum, s->most, n_queries, s->units};
+        s->softmax = (dci_softmax){s->bytes, s->start, s->scale, s->shift, s->sum, s->most, n_queries, s->units};
 }
 
 static double score_of(const scene *s, size_t q, size_t i)
@@ -143,7 +143,7 @@ START_TEST(terms_are_powers_of_two)
                         sum[l] = s.sum[l] = 1.0f;
                         most[l] = s.most[l] = -3.0f;
                 }
-                kernels->terms(&s.looks, s.tile, s.scales, n, terms);
+                kernels->terms(&s.softmax, s.tile, s.scales, n, terms);
                 for (size_t q = 0; q < n_queries; q++)
                         for (size_t i = 0; i < ROWS; i++) {
                                 const double x = score_of(&s, q, i), term = term_of(terms, q, i);
@@ -177,7 +177,7 @@ START_TEST(what_is_far_away_is_still_found)
                         s.shift[q] = shifts[c];
                 for (size_t l = 0; l < 4 * LANES; l++)
                         s.most[l] = -INFINITY;
-                kernels->terms(&s.looks, s.tile, s.scales, ROWS, terms);
+                kernels->terms(&s.softmax, s.tile, s.scales, ROWS, terms);
                 for (size_t q = 0; q < 4; q++) {
                         double wanted = -(double)INFINITY, most = wanted;
                         for (size_t i = 0; i < ROWS; i++)
@@ -202,7 +202,7 @@ START_TEST(weighed_terms_are_added)
         for (size_t n_queries = 4; n_queries <= MAX_QUERIES; n_queries += 4) {
                 float weights[MAX_QUERIES], out[ROWS];
                 make_scene(&s, 24, n_queries, n_queries);
-                kernels->terms(&s.looks, s.tile, s.scales, ROWS - 3, terms);
+                kernels->terms(&s.softmax, s.tile, s.scales, ROWS - 3, terms);
                 for (size_t q = 0; q < n_queries; q++)
                         weights[q] = 0.01f * (float)(q + 1);
                 for (size_t i = 0; i < ROWS; i++)
@@ -233,12 +233,12 @@ START_TEST(bits_are_those_of_other_processors)
         for (size_t j = 0; j < dim; j++)
                 centre[dim + j] = 1.0f + (float)(j % 5);
         t = s;
-        t.looks = (dci_softmax){t.bytes, t.start, t.scale, t.shift, t.sum, t.most, t.n_queries, t.units};
+        t.softmax = (dci_softmax){t.bytes, t.start, t.scale, t.shift, t.sum, t.most, t.n_queries, t.units};
         kernels->pack(rows, ROWS - 5, dim, centre, centre + dim, s.tile, s.scales);
         others->pack(same, ROWS - 5, dim, centre, centre + dim, t.tile, t.scales);
         ck_assert(memcmp(s.tile, t.tile, s.units * 4 * ROWS) == 0 && memcmp(s.scales, t.scales, sizeof s.scales) == 0);
-        kernels->terms(&s.looks, s.tile, s.scales, ROWS - 5, terms[0]);
-        others->terms(&t.looks, t.tile, t.scales, ROWS - 5, terms[1]);
+        kernels->terms(&s.softmax, s.tile, s.scales, ROWS - 5, terms[0]);
+        others->terms(&t.softmax, t.tile, t.scales, ROWS - 5, terms[1]);
         ck_assert(memcmp(terms[0], terms[1], sizeof terms[0]) == 0);
         ck_assert(memcmp(s.sum, t.sum, sizeof s.sum) == 0 && memcmp(s.most, t.most, sizeof s.most) == 0);
         for (size_t side = 0; side < 2; side++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Sketches: an allocation that fails is told, no byte stays behind, what was there says the same as before, and the next
+/* Sketches: an allocation that fails is reported, no byte stays behind, what was there says the same as before, and the next
  * call works as if nothing had been. */
 #include "tests/common.h"
 

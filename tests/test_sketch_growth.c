@@ -160,14 +160,14 @@ START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
 {
         enum { N = 1000, DIM = 64, FEW = 31 };
         float *old = rows_about(FEW, DIM, 1000.0f, 34), *rows = test_normal(N, DIM, 35);
-        dci_sketch *behind = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, 0, NULL);
+        dci_sketch *joined = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, 0, NULL);
         dci_sketch *alone = sketch_of(context, DIM, 4, RANDOM, DCI_CENTRE_RUNNING, N, rows);
         for (size_t i = 0; i < FEW; i++)
-                ck_ok(dci_sketch_append(behind, 1, old + i * DIM, DIM));
-        ck_ok(dci_sketch_append(behind, N, rows, DIM));
-        const double here = mean_distortion(behind, 2 * DCI_CODE_ROWS, FEW + N), wanted = mean_distortion(alone, 0, N);
+                ck_ok(dci_sketch_append(joined, 1, old + i * DIM, DIM));
+        ck_ok(dci_sketch_append(joined, N, rows, DIM));
+        const double here = mean_distortion(joined, 2 * DCI_CODE_ROWS, FEW + N), wanted = mean_distortion(alone, 0, N);
         ck_assert_msg(here < 1.1 * wanted, "%g, alone %g", here, wanted);
-        dci_sketch_destroy(behind);
+        dci_sketch_destroy(joined);
         dci_sketch_destroy(alone);
         free(old);
         free(rows);
@@ -344,7 +344,7 @@ END_TEST
 
 /* --- fits ---------------------------------------------------------------------------------------------------------------------- */
 
-/* The trace as it lies in the repository: the last queries of the prompt, and those of the decode behind them. */
+/* The trace as it is in the repository: the last queries of the prompt, and those of the decode after them. */
 enum { KEYS = 7680, PROMPT = 7168, HEADS = 3, PER_HEAD = 576, OBSERVED = 64, TOP = 100 };
 
 /* How many of the true 100 best keys are among the 100 best estimates, on average over queries of the decode. */

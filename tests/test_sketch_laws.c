@@ -112,7 +112,7 @@ START_TEST(bounds_hold_where_they_are_nearly_reached)
         enum { N = 2000 };
         float *rows = test_normal(N, 2, 9);
         const float queries[] = {1.0f, 1.0f, 1.0f, -1.0f};
-        for (size_t i = 0; i < N; i++) { /* near a diagonal, so that what is left lies along the other */
+        for (size_t i = 0; i < N; i++) { /* near a diagonal, so that what is left is along the other */
                 rows[2 * i] = 1.0f + 0.01f * rows[2 * i];
                 rows[2 * i + 1] = (i % 2 == 0 ? 1.0f : -1.0f) + 0.01f * rows[2 * i + 1];
         }

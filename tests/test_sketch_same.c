@@ -155,7 +155,7 @@ START_TEST(strides_and_formats_of_equal_numbers_give_the_same_bits)
 }
 END_TEST
 
-/* Scalar: no estimate lies farther off than the bounds of both allow, and few rows got another level anywhere. */
+/* Scalar: no estimate is farther off than the bounds of both allow, and few rows got another level anywhere. */
 static void nearly_the_same(const sketch_seen *wanted, const sketch_seen *scalar, const float *queries)
 {
         size_t n_other = 0;
@@ -216,7 +216,7 @@ typedef struct reader {
         bool same;
 } reader;
 
-/* No assertion of Check's on other threads: what differs is told at the end. */
+/* No assertion of Check's on other threads: what differs is reported at the end. */
 static void *read_on(void *arg)
 {
         reader *r = arg;

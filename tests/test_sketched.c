@@ -457,7 +457,7 @@ START_TEST(an_index_that_was_emptied_codes_as_a_new_one)
 }
 END_TEST
 
-/* Loops over kinds but MDCI, which looks at all of its rows when so many come: a few rows, one by one, then many elsewhere in one batch. */
+/* Loops over kinds but MDCI, which reads all of its rows when so many come: a few rows, one by one, then many elsewhere in one batch. */
 START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
 {
         enum { FEW = 31, MANY = 1000 };
@@ -473,7 +473,7 @@ START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
         const float *centre = frames->frame[dci_frames_last(frames)]->coder.centre;
         for (size_t j = 0; j < TRACE_DIM; j++)
                 ck_assert_float_lt(fabsf(centre[j]), 1.0f);
-        check_sure(index, rows + (FEW + 7) * TRACE_DIM, Q, "behind a few");
+        check_sure(index, rows + (FEW + 7) * TRACE_DIM, Q, "after a few");
         free(rows);
         dci_index_destroy(index);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Indices with codes: searches beside a writer that adds, removes and fits; sketches by several threads. Run under tsan, too. */
+/* Indices with codes: searches concurrent with a writer that adds, removes and fits; sketches by several threads. Run under tsan, too. */
 #include "tests/pdci_fixture.h"
 
 #include <math.h>

@@ -216,7 +216,7 @@ static const stream streams[] = {
         {"extreme", extreme},      {"rising", rising},         {"falling", falling},
         {"around one", around_one}};
 
-/* One selection over n values of slots 2 i + 1, told (`with_slots`) or of consecutive slots from 7 on. */
+/* One selection over n values of slots 2 i + 1, given (`with_slots`) or of consecutive slots from 7 on. */
 typedef struct offer {
         const dci_kernels *kernels;
         dci_slot_ids ids;

@@ -63,7 +63,7 @@ END_TEST
 
 START_TEST(tiny_and_huge_rows_become_units_too)
 {
-        /* Magnitudes whose squares overflow or underflow in f32, alone and beside each other. */
+        /* Magnitudes whose squares overflow or underflow in f32, alone and next to each other. */
         static const struct {
                 dci_dtype dtype;
                 float even, odd;

@@ -109,8 +109,8 @@ static dci_status join(const dci_index *index, dci_reading *reading, size_t n_gr
 
 /* --- the union from scores ------------------------------------------------------------------------------------------------- */
 
-/* Where a kind selects rows: selected and scored once, then as many ranks of each query as the union takes are selected and sorted, no
- * more. For each group of the candidates the first k distinct rows of its queries' lists, interleaved by rank. */
+/* Where a kind selects rows: for each group of the candidates the first k distinct rows of its queries' lists, interleaved by
+ * rank. Rows are selected and scored once, then as many ranks of each query as the union takes are sorted, no more. */
 
 /* Scratch of one worker, for as many rows as the groups that it had so far have chosen at most. */
 typedef struct room {

@@ -28,7 +28,7 @@ static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 static emulated_block block;
 static emulated_fiber main_fiber;
 static const emulated_launch *launched;
-static unsigned char *stacks, *shared_end; /* shared_end: what lies there may not be touched */
+static unsigned char *stacks, *shared_end; /* shared_end: what is there may not be touched */
 static uint64_t chance;
 
 uint32_t emulated_chance(uint32_t n)

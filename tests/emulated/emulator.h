@@ -11,7 +11,7 @@
  *      barriers that some threads of a block do not reach, or reach at another line; collectives of a warp (shuffles, votes, products) whose
  *      lanes do not all come, come with other masks or to other calls, or read from a lane that is not in the mask; copies of the copy engine
  *      that are out of bounds, not aligned, or never waited for; barriers of it that were never begun
- *      dynamic shared memory that is accessed behind its end (a page that may not be touched, and bytes before it that must stay as they are)
+ *      dynamic shared memory that is accessed past its end (a page that may not be touched, and bytes before it that must stay as they are)
  *      launches with more threads, blocks or shared memory than there are
  * What shows as wrong results: reads of memory that was never written (shared memory is 0xff when a block begins, so is the device's when it is
  * taken), missing barriers between threads of a block, results that depend on which block comes last. With -fsanitize=address,undefined also
@@ -35,7 +35,7 @@ struct emulated_launch {
         size_t shared_bytes;
         unsigned char *first_shared, *last_shared; /* of static shared memory */
         void (*kernel)(const void *args);          /* one thread */
-        size_t args_at;                            /* bytes behind this struct's begin */
+        size_t args_at;                            /* bytes after this struct's begin */
 };
 
 /* Values of a warp's lanes that meet. */
@@ -69,7 +69,7 @@ extern "C" int emulated_queue(void *stream, const void *launch, size_t n_bytes);
 extern "C" void emulated_run(const void *launch);
 /* Shared memory that a block may have when it asks for it (device.c). */
 extern "C" size_t emulated_shared();
-/* cudaFuncSetAttribute and what it was told. */
+/* cudaFuncSetAttribute and its arguments. */
 int emulated_allow(const void *kernel, int n_bytes);
 int emulated_check(const void *kernel, const emulated_launch *launch);
 

@@ -39,7 +39,7 @@ static __global__ void warps(int which, uint32_t *out)
                 out[threadIdx.x] = __ballot_sync(all, 1);
 }
 
-static __global__ void behind(int which, uint32_t n_bytes, uint32_t *out)
+static __global__ void past_end(int which, uint32_t n_bytes, uint32_t *out)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         if (which == EXAMPLE_BEHIND && threadIdx.x == 3)
@@ -162,7 +162,7 @@ extern "C" int example_run(int which, unsigned n_blocks, unsigned shared_bytes, 
                 return cudaLaunchKernelEx(&config, warps, which, out);
         case EXAMPLE_BEHIND:
         case EXAMPLE_FAR:
-                return cudaLaunchKernelEx(&config, behind, which, shared_bytes, out);
+                return cudaLaunchKernelEx(&config, past_end, which, shared_bytes, out);
         case EXAMPLE_UNWRITTEN:
                 return cudaLaunchKernelEx(&config, unwritten, out);
         case EXAMPLE_NEIGHBOUR:

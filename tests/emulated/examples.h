@@ -16,13 +16,13 @@ enum {
         EXAMPLE_CALLS,     /* the other half votes */
         EXAMPLE_FROM,      /* a shuffle from a lane that is not in its mask */
         EXAMPLE_MASK,      /* a lane that is not in its own mask */
-        EXAMPLE_BEHIND,    /* writes right behind dynamic shared memory */
-        EXAMPLE_FAR,       /* reads further behind it */
+        EXAMPLE_BEHIND,    /* writes right after dynamic shared memory */
+        EXAMPLE_FAR,       /* reads further beyond it */
         EXAMPLE_NO_WAIT,   /* a copy that nobody waits for */
         EXAMPLE_UNALIGNED, /* a copy to an odd place */
         EXAMPLE_NOT_BEGUN, /* a barrier of the copy engine that was never begun */
         EXAMPLE_TOO_FEW,   /* and one that waits for more bytes than come */
-        EXAMPLE_TOO_LONG,  /* a copy that ends behind dynamic shared memory */
+        EXAMPLE_TOO_LONG,  /* a copy that ends past dynamic shared memory */
         EXAMPLES_WRONG,
         /* Others, which write EXAMPLE_THREADS numbers, or as many for each of two blocks. */
         EXAMPLE_UNWRITTEN =

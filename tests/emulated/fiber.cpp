@@ -109,7 +109,7 @@ static void emulated_switch(void **from, void *to)
         swapcontext(&here, static_cast<ucontext_t *>(to));
 }
 
-/* The context lies at the stack's end. */
+/* The context is at the stack's end. */
 static void *first_place(void *stack, size_t n_bytes, void (*entry)())
 {
         unsigned char *end = static_cast<unsigned char *>(stack) + n_bytes;

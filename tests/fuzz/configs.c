@@ -424,7 +424,7 @@ static void kvs(fuzz_bytes *from, dci_context *context)
         dci_kv_destroy(kv);
 }
 
-/* Keys and values in the caller's memory, strides of which no row lies outside it. */
+/* Keys and values in the caller's memory, strides of which no row is outside it. */
 static void layouts(fuzz_bytes *from, dci_context *context)
 {
         static float memory[4][4096];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Operations on an index beside brute force. */
+/* Operations on an index against brute force. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz_life.h"
 

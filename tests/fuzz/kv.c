@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Operations on a KV cache beside the naive model. */
+/* Operations on a KV cache against the naive model. */
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz_life.h"
 

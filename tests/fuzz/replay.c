@@ -10,7 +10,7 @@
  *                                      plays the mutations FROM to TO - 1 of what there is of a format (any: of everything), each of
  *                                      which follows from SEED and its number alone, and puts the last one into FILE (scripts/mutate)
  *
- * A pack (scripts/fuzz makes and unpacks them) is its inputs one behind the other, the length of each before it in four bytes.
+ * A pack (scripts/fuzz makes and unpacks them) is its inputs one after the other, the length of each before it in four bytes.
  */
 #include "tests/fuzz/fuzz.h"
 
@@ -27,7 +27,7 @@ typedef struct input {
 
 enum { MAX_INPUTS = 20000, MAX_BYTES = 1 << 16 };
 static input inputs[MAX_INPUTS];
-static size_t n_inputs, n_kept; /* those behind the kept ones are seeds, as they were made */
+static size_t n_inputs, n_kept; /* those after the kept ones are seeds, as they were made */
 static dci_rng rng;
 
 static size_t below(size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Sketches of rows and queries of any numbers, finite or not, beside the rows as they were. Bad numbers are refused; estimates lie within the bound
+ * Sketches of rows and queries of any numbers, finite or not, next to the rows as they were. Bad numbers are refused; estimates lie within the bound
  * that is certain, a search returns the best estimates, and what is decoded is finite.
  */
 #include <float.h>

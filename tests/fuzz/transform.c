@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Unit rows and the MIPS lift, of any numbers, in place and beside, in arrays of their exact size between inaccessible pages. */
+/* Unit rows and the MIPS lift, of any numbers, in place and into others, in arrays of their exact size between inaccessible pages. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

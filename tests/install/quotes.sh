@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
 # What the documents quote is what the tests build and run. A line "<!-- quote FILE NAME -->" in docs/*.md says that the block of code
-# behind it is the part of FILE between the lines "/* quote: NAME */" and "/* end of quote */". Usage: tests/install/quotes.sh
+# after it is the part of FILE between the lines "/* quote: NAME */" and "/* end of quote */". Usage: tests/install/quotes.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

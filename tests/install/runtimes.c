@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A program with an OpenMP runtime of its own that loads libdci.so, which brings another, beside an OpenBLAS with threads: parallel regions
+ * A program with an OpenMP runtime of its own that loads libdci.so, which brings another, next to an OpenBLAS with threads: parallel regions
  * of all three, one after another and at the same time, and searches give the bits that one thread gives.
  * Usage: runtimes LIBDCI local|deep     deep: what libdci.so brings comes before what the program has (RTLD_DEEPBIND)
  */

@@ -180,7 +180,7 @@ static bool next_portion(const ranking *r, const task_state *t, size_t *first, p
 
 /*
  * Where to start: a sample of rows, evenly spread, gives an estimate of the last one that is kept. The guess is set low
- * enough to hold but once in a thousand queries (as in flat/batch_sample.c); where it did not, rows are ranked again without.
+ * enough to hold but once in a thousand queries (as in flat/batch.c); where it did not, rows are ranked again without.
  */
 #define SAMPLE_UNITS (4 * DCI_SCAN_UNITS)
 #define SAMPLE_ROWS (SAMPLE_UNITS * DCI_CODE_UNIT)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* State of a batch search: what is shared, and what each worker holds; products of rows and queries in tiles, with bounds of rounding. */
+/* A batch search: what is shared, what each worker holds, and products of rows and queries in tiles. */
 #ifndef DCI_INDEX_FLAT_BATCH_STATE_H
 #define DCI_INDEX_FLAT_BATCH_STATE_H
 

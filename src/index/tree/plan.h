@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A change of the tree. It is planned while searches go on, memory is reserved, and then it is carried out with the index held exclusively,
- * when nothing can fail any more.
+ * Changes of the tree. One is planned while searches go on, memory is reserved, and then it is carried out with the index held
+ * exclusively, when nothing can fail any more.
  */
 #ifndef DCI_INDEX_TREE_PLAN_H
 #define DCI_INDEX_TREE_PLAN_H
@@ -51,7 +51,7 @@ dci_status dci_tree_plan_adopt(dci_tree_plan *plan);
 void dci_tree_plan_carry_out(dci_tree_plan *plan, const dci_tree_store *store);
 void dci_tree_plan_free(dci_tree_plan *plan);
 
-/* Insertion: a plan, then reserve, adopt (without readers), and this. Planning fails without having changed anything; the last step cannot.
+/* Insertion. Planning fails without having changed anything; then reserve, adopt (without readers), and carry out: nothing fails then.
  * out_slots[i]: where the caller copies new row i to; it enters the ids into the map. */
 dci_status dci_tree_plan_insert(dci_tree *tree, dci_rows *rows, const dci_tree_source *source, dci_tree_plan *out);
 void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *out_slots);

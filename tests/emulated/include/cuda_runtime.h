@@ -23,7 +23,7 @@
 #define __noinline__
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-/* Static shared memory of a source lies in a section of its own: there it is found when a block begins. */
+/* Static shared memory of a source is in a section of its own: there it is found when a block begins. */
 #define EMULATED_JOIN_(a, b) a##b
 #define EMULATED_JOIN(a, b) EMULATED_JOIN_(a, b)
 #define EMULATED_TEXT_(a) #a
