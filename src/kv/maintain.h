@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Builds groups that are due, and codes anew where keys have drifted: all memory first, then heads in parallel, then
+ * Builds groups that are due, and encodes again where keys have drifted: all memory first, then heads in parallel, then
  * the result is published. dci_kv_maintain does it between steps; dci_kv_reserve when recent tokens would use up half
  * of the budget. For a device that plans with clusters, the calls below build what those two would.
  */
