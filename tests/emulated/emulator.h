@@ -89,7 +89,6 @@ void emulated_barrier_begin(uint32_t barrier, unsigned n_arrivals);
 void emulated_barrier_arrive(uint32_t barrier, uint32_t n_bytes);
 void emulated_barrier_wait(uint32_t barrier, uint32_t parity);
 void emulated_fetch(uint32_t to, const void *from, uint32_t n_bytes, uint32_t barrier);
-void emulated_store(void *to, uint32_t from, uint32_t n_bytes);
 void emulated_copy16(uint32_t to, const void *from);
 void emulated_wait_copies();
 

@@ -113,7 +113,7 @@ static __global__ void votes(const uint32_t *in, uint32_t *out)
 
 static __global__ void through(const uint32_t *in, uint32_t *out)
 {
-        PTX_DYNAMIC_SHARED(128, unsigned char, memory);
+        PTX_DYNAMIC_SHARED(128, uint32_t, memory);
         __shared__ uint64_t barriers[2];
         const unsigned warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
         const uint32_t at = shared_address(&barriers[warp]), to = shared_address(memory) + 128 * warp;
@@ -123,20 +123,15 @@ static __global__ void through(const uint32_t *in, uint32_t *out)
         }
         __syncwarp();
         for (uint32_t turn = 0; turn < 2; turn++) {
+                bulk_expect(at, lane == 7 ? 128 : 0);
                 if (lane == 7) {
-                        bulk_wait_read();
-                        bulk_expect(at, 128);
                         bulk_fetch(to, in + 32 * warp, 64, at);
                         bulk_fetch(to + 64, in + 32 * warp + 16, 64, at);
-                } else {
-                        bulk_arrive(at);
                 }
                 bulk_wait(at, turn);
-                if (lane == 7)
-                        bulk_store(out + 32 * warp, to, 128);
+                out[threadIdx.x] = memory[threadIdx.x];
                 __syncwarp();
         }
-        bulk_wait_stored();
 }
 
 static __global__ void order(uint32_t *out)

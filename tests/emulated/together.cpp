@@ -245,25 +245,14 @@ void emulated_barrier_wait(uint32_t address, uint32_t parity)
         }
 }
 
-static void put_copy(void *to, const void *from, uint32_t n_bytes)
+void emulated_copy16(uint32_t to, const void *from)
 {
+        check_copy(from, to, 16);
         emulated_block *block = emulated_now();
         emulated_thread &self = block->threads[block->now];
         if (self.n_copies == EMULATED_MOST_COPIES)
                 emulated_fail("a thread has more than %u copies on their way", EMULATED_MOST_COPIES);
-        self.copies[self.n_copies++] = {to, from, n_bytes, 0};
-}
-
-void emulated_store(void *to, uint32_t from, uint32_t n_bytes)
-{
-        check_copy(to, from, n_bytes);
-        put_copy(to, byte_at(from, n_bytes), n_bytes);
-}
-
-void emulated_copy16(uint32_t to, const void *from)
-{
-        check_copy(from, to, 16);
-        put_copy(byte_at(to, 16), from, 16);
+        self.copies[self.n_copies++] = {byte_at(to, 16), from, 16, 0};
 }
 
 void emulated_wait_copies()

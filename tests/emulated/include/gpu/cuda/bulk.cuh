@@ -17,13 +17,6 @@ template <int arrivals> static inline void bulk_begin(uint32_t barrier)
 static inline void bulk_begun()
 {
 }
-static inline void bulk_fence()
-{
-}
-static inline void bulk_arrive(uint32_t barrier)
-{
-        emulated_barrier_arrive(barrier, 0);
-}
 static inline void bulk_expect(uint32_t barrier, uint32_t n_bytes)
 {
         emulated_barrier_arrive(barrier, n_bytes);
@@ -35,18 +28,6 @@ static inline void bulk_fetch(uint32_t to, const void *from, uint32_t n_bytes, u
 static inline void bulk_wait(uint32_t barrier, uint32_t parity)
 {
         emulated_barrier_wait(barrier, parity);
-}
-static inline void bulk_store(void *to, uint32_t from, uint32_t n_bytes)
-{
-        emulated_store(to, from, n_bytes);
-}
-static inline void bulk_wait_read()
-{
-        emulated_wait_copies();
-}
-static inline void bulk_wait_stored()
-{
-        emulated_wait_copies();
 }
 
 #endif
