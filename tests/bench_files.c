@@ -178,6 +178,12 @@ unsigned char *bench_values(size_t n, size_t dim, uint64_t seed)
         return values;
 }
 
+int bench_better(const void *a, const void *b)
+{
+        const bench_scored *x = a, *y = b;
+        return (x->score < y->score) - (x->score > y->score);
+}
+
 int32_t *bench_neighbours(const unsigned char *base, size_t n, const unsigned char *queries, size_t n_queries,
                           size_t dim, size_t k)
 {

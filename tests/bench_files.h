@@ -73,6 +73,13 @@ unsigned char *bench_values(size_t n, size_t dim, uint64_t seed);
 int32_t *bench_neighbours(const unsigned char *base, size_t n, const unsigned char *queries, size_t n_queries,
                           size_t dim, size_t k);
 
+/* A row by its score; for qsort, the largest first. */
+typedef struct bench_scored {
+        double score;
+        size_t id;
+} bench_scored;
+int bench_better(const void *a, const void *b);
+
 typedef struct bench_format {
         const char *name;
         /* Writes `file` in the scratch folder. */

@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/common.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -200,6 +201,12 @@ size_t test_isas(dci_isa out[6])
         return n;
 }
 
+size_t test_n_isas(void)
+{
+        dci_isa isas[6];
+        return test_isas(isas);
+}
+
 dci_context *test_context_of_level(int i)
 {
         dci_isa isas[6];
@@ -219,6 +226,24 @@ void *test_room(size_t n, size_t size)
         void *room = malloc(n * size + 1);
         ck_assert_ptr_nonnull(room);
         return memset(room, 0xA5, n * size);
+}
+
+void test_free_each(size_t n, void *const *blocks)
+{
+        for (size_t i = 0; i < n; i++)
+                free(blocks[i]);
+}
+
+size_t test_entries(const char *path)
+{
+        size_t n = 0;
+        DIR *directory = opendir(path);
+        if (directory == NULL)
+                return 0;
+        while (readdir(directory) != NULL)
+                n++;
+        closedir(directory);
+        return n;
 }
 
 double test_dot(const float *a, const float *b, size_t dim)

@@ -126,8 +126,9 @@ bool test_thin(void);
 /* A progress callback that stops the call; ctx points to a size_t that counts the calls. */
 int32_t test_stop_at_once(void *ctx, size_t done, size_t total);
 
-/* Lists the instruction sets of this machine, scalar first; returns their number. */
+/* Lists the instruction sets of this machine, scalar first, or only counts them; returns their number. */
 size_t test_isas(dci_isa out[6]);
+size_t test_n_isas(void);
 dci_context *test_context_isa(dci_isa isa);
 
 /* The same for the instruction set at index i of that list. */
@@ -136,6 +137,15 @@ const struct dci_kernels *test_kernels_of_level(int i);
 
 /* Returns memory for n elements, filled with 0xA5 so that elements that nobody writes stand out. Free with free(). */
 void *test_room(size_t n, size_t size);
+/* Frees each of its arguments, which are pointers. */
+#define test_free(...)                                                                                                 \
+        do {                                                                                                           \
+                void *const test_blocks[] = {__VA_ARGS__};                                                             \
+                test_free_each(COUNT(test_blocks), test_blocks);                                                       \
+        } while (0)
+void test_free_each(size_t n, void *const *blocks);
+/* Counts the entries of a folder, 0 where it cannot be opened. */
+size_t test_entries(const char *path);
 double test_dot(const float *a, const float *b, size_t dim);
 
 /* Comparison functions for qsort. */

@@ -273,8 +273,7 @@ static void reload(life *l)
                 tree_equal(l->index, loaded);
         dci_index_destroy(l->index);
         l->index = loaded;
-        free(first);
-        free(second);
+        test_free(first, second);
 }
 
 /* Codes are fitted to some queries, where there are codes and rows. */

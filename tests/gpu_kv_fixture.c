@@ -154,8 +154,7 @@ void twin_rows_free(twin *t, twin_rows *rows)
         ck_ok(t->ops->stream_wait(t->gpu, t->stream));
         twin_give(t, rows->keys, rows->key_bytes);
         twin_give(t, rows->values, rows->value_bytes);
-        free(rows->host_keys);
-        free(rows->host_values);
+        test_free(rows->host_keys, rows->host_values);
 }
 
 /* --- sequences ------------------------------------------------------------------------------------------------------------------- */
@@ -397,8 +396,7 @@ void twin_look(twin *t, size_t layer, size_t n_turns, const kv_turn *turns)
         }
         twin_give(t, out, n * (dim + 1) * sizeof *out);
         twin_give(t, queries, query_bytes);
-        free(host);
-        free(got);
+        test_free(host, got);
         kv_seen_free(&seen);
 }
 
@@ -480,8 +478,7 @@ void twin_check_rows(twin *t, int64_t sequence, const kv_data *data, size_t from
                                 ck_assert(memcmp(values + i * row, (const char *)data->stored_values + at, row) == 0);
                         }
                 }
-        free(keys);
-        free(values);
+        test_free(keys, values);
 }
 
 dci_gpu_kv_info twin_info(twin *t)
@@ -634,8 +631,7 @@ static counting count_begin(const twin *t, const which *of)
 
 static void count_end(const counting *c)
 {
-        free(c->scores);
-        free(c->parts);
+        test_free(c->scores, c->parts);
 }
 
 static size_t group_of(const twin *t, const which *of, int32_t position)
@@ -790,9 +786,7 @@ static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_li
                 if (memcmp(lists + h * room, wanted->lists + h * room, n * sizeof *lists) != 0)
                         check_ahead(t, &of, lists + h * room, wanted->lists + h * room, n);
         }
-        free(state);
-        free(counts);
-        free(lists);
+        test_free(state, counts, lists);
 }
 
 /* Whether a plan is one of the step that ends the prompt of a sequence whose groups the host lists: it attends to
@@ -848,7 +842,5 @@ void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, con
         t->n_lists += n_lists;
         ck_assert_msg(t->n_other - t->n_again <= 1 + t->n_lists / 100, "%s: %zu of %zu lists differ", t->what,
                       t->n_other, t->n_lists);
-        free(header);
-        free(counts);
-        free(positions);
+        test_free(header, counts, positions);
 }

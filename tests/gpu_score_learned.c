@@ -41,11 +41,7 @@ static void fit(score_state *s, dci_coder *coder, double decay)
         moments_of(s->t->context, rows, dim, sums, &of_rows);
         moments_of(s->t->context, queries, dim, others, &of_queries);
         ck_assert_int_eq(dci_fit(&of_rows, &of_queries, spare, coder), DCI_OK);
-        free(rows);
-        free(queries);
-        free(sums);
-        free(others);
-        free(spare);
+        test_free(rows, queries, sums, others, spare);
 }
 
 /* The levels are the coder's own. */

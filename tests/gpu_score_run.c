@@ -33,8 +33,7 @@ static void repeat(score_state *s)
         call(s, &args);
         gpu_fetch(s->t, s->scores);
         ck_assert_msg(memcmp(scores, s->scores->back, n) == 0, "%s: other scores with fewer parts", s->c->name);
-        free(scores);
-        free(parts);
+        test_free(scores, parts);
 }
 
 void score_go(gpu_test *t, const score_case *c, uint64_t seed)

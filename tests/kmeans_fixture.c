@@ -371,8 +371,7 @@ static void obey_means(const model *m)
                 if (!(fabs((double)row_means[j] - wanted) <= bound))
                         MODEL_FAIL(m, "row mean %zu: %.9g, expected %.9g", j, (double)row_means[j], wanted);
         }
-        free(sums);
-        free(bounds);
+        test_free(sums, bounds);
 }
 
 static void obey_value_sums(const model *m)
@@ -389,9 +388,7 @@ static void obey_value_sums(const model *m)
                 if (!(fabs((double)got[i] - sums[i]) <= bounds[i]))
                         MODEL_FAIL(m, "value sum of cluster %zu, %zu: %.9g, expected %.9g", i / dim, i % dim,
                                    (double)got[i], sums[i]);
-        free(values);
-        free(sums);
-        free(bounds);
+        test_free(values, sums, bounds);
 }
 
 /* Centroids are means of their rows when no label has changed; unit ones have length 1 in any case. */
@@ -423,8 +420,7 @@ static void obey_centroids(const model *m)
                 if (!(sqrt(error) <= (unit ? 1e-4 / length : 4e-5 * row_length)))
                         MODEL_FAIL(m, "centroid %zu of %d rows is %g from their mean", c, m->sizes[c], sqrt(error));
         }
-        free(sums);
-        free(bounds);
+        test_free(sums, bounds);
 }
 
 static void obey_report(const model *m)

@@ -108,9 +108,7 @@ static void store(kv_data *d)
 
 void kv_data_store(kv_data *data)
 {
-        free(data->stored_keys);
-        free(data->stored_values);
-        free(data->stored_queries);
+        test_free(data->stored_keys, data->stored_values, data->stored_queries);
         store(data);
 }
 
@@ -174,21 +172,15 @@ kv_data kv_trace(const dci_kv_config *config, size_t n)
                                                         queries[(g % HEADS * ASKED + asked) * TRACE_DIM + j] *
                                                         turned(part, j) * weighed(part + g / HEADS, j);
                         }
-        free(keys);
-        free(values);
-        free(queries);
+        test_free(keys, values, queries);
         store(&d);
         return d;
 }
 
 void kv_data_free(kv_data *data)
 {
-        free(data->keys);
-        free(data->values);
-        free(data->queries);
-        free(data->stored_keys);
-        free(data->stored_values);
-        free(data->stored_queries);
+        test_free(data->keys, data->values, data->queries, data->stored_keys, data->stored_values,
+                  data->stored_queries);
         memset(data, 0, sizeof *data);
 }
 
@@ -288,8 +280,7 @@ void kv_append(dci_kv *kv, size_t layer, size_t n_turns, const kv_turn *turns)
         rows.keys = keys;
         rows.values = values;
         ck_ok(dci_kv_append(kv, layer, n_turns, sequences, n_tokens, &rows));
-        free(keys);
-        free(values);
+        test_free(keys, values);
 }
 
 void kv_prompt(dci_kv *kv, size_t layer, int64_t sequence, const kv_data *data, size_t end)
@@ -358,9 +349,7 @@ void kv_seen_free(kv_seen *seen)
 {
         for (size_t layer = 0; layer < seen->n_layers; layer++)
                 dci_kv_plan_destroy(seen->kv, &seen->plans[layer]);
-        free(seen->plans);
-        free(seen->out);
-        free(seen->lse);
+        test_free(seen->plans, seen->out, seen->lse);
         memset(seen, 0, sizeof *seen);
 }
 

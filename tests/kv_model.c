@@ -37,11 +37,9 @@ kv_model kv_model_of(const dci_kv_config *config, const kv_data *data, size_t n)
 void kv_model_free(kv_model *model)
 {
         for (size_t i = 0; i < model->n_layers * model->n_kv_heads; i++) {
-                free(model->keys[i]);
-                free(model->values[i]);
+                test_free(model->keys[i], model->values[i]);
         }
-        free(model->keys);
-        free(model->values);
+        test_free(model->keys, model->values);
         memset(model, 0, sizeof *model);
 }
 
@@ -374,11 +372,7 @@ static groups groups_room(size_t n_groups, size_t n_ids)
 
 static void groups_free(groups *g)
 {
-        free(g->begin);
-        free(g->size);
-        free(g->open);
-        free(g->ranks);
-        free(g->ids);
+        test_free(g->begin, g->size, g->open, g->ranks, g->ids);
 }
 
 static void add_member(groups *g, size_t id, size_t n_candidates)
@@ -672,8 +666,7 @@ void kv_choice_drop(kv_choice *choice)
         if (choice == NULL || --choice->refs > 0)
                 return;
         groups_free(&choice->g);
-        free(choice->scores);
-        free(choice);
+        test_free(choice->scores, choice);
 }
 
 /* Members before the candidates end, which may be fewer than when the groups were ranked. */

@@ -31,11 +31,7 @@ void kv_schedule_free(kv_schedule *s)
                 free(s->rankings[i].scores);
                 kv_choice_drop(s->rankings[i].choice);
         }
-        free(s->rankings);
-        free(s->queries);
-        free(s->listed);
-        free(s->since);
-        free(s->ends);
+        test_free(s->rankings, s->queries, s->listed, s->since, s->ends);
         memset(s, 0, sizeof *s);
 }
 

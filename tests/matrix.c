@@ -46,10 +46,12 @@ matrix matrix_view(const matrix *from, size_t first, size_t n)
         return (matrix){from->dtype, n, from->dim, from->ld, 0, matrix_at(from, first, 0)};
 }
 
-void matrix_free(matrix *m)
+void matrix_free_each(size_t n, matrix *const *list)
 {
-        free(m->data);
-        m->data = NULL;
+        for (size_t i = 0; i < n; i++) {
+                free(list[i]->data);
+                list[i]->data = NULL;
+        }
 }
 
 void *matrix_at(const matrix *m, size_t row, size_t column)

@@ -23,7 +23,13 @@ matrix matrix_copy(const matrix *from);
 matrix matrix_widened(const matrix *from, size_t n_columns, size_t ld);
 /* Rows [first, first + n) of `from`, in place. */
 matrix matrix_view(const matrix *from, size_t first, size_t n);
-void matrix_free(matrix *m);
+/* Frees each of its arguments, which are pointers to matrices. */
+#define matrix_free(...)                                                                                               \
+        do {                                                                                                           \
+                matrix *const matrix_list[] = {__VA_ARGS__};                                                           \
+                matrix_free_each(COUNT(matrix_list), matrix_list);                                                     \
+        } while (0)
+void matrix_free_each(size_t n, matrix *const *list);
 
 void *matrix_at(const matrix *m, size_t row, size_t column);
 double matrix_get(const matrix *m, size_t row, size_t column);

@@ -34,8 +34,7 @@ dci_index *mdci_flat_of(const dci_index *index)
         test_hold(count == n);
         ck_ok(dci_index_reconstruct(index, n, ids, rows, config.dim));
         ck_ok(dci_index_add(flat, n, rows, config.dim, ids, NULL));
-        free(rows);
-        free(ids);
+        test_free(rows, ids);
         return flat;
 }
 
@@ -79,8 +78,7 @@ void mdci_same_nodes(const dci_index *a, const dci_index *b, const char *what)
                 ck_assert_msg(x->n == y->n, "%s: %zu and %zu nodes on level %zu", what, x->n, y->n, l);
                 int64_t *ids = sorted_ids(x), *others = sorted_ids(y);
                 ck_assert_msg(memcmp(ids, others, x->n * sizeof *ids) == 0, "%s: other nodes on level %zu", what, l);
-                free(ids);
-                free(others);
+                test_free(ids, others);
         }
 }
 
@@ -176,8 +174,7 @@ void mdci_copy_check(const mdci_copy *copy, const dci_index *index)
                 held += copy->ids[i] >= 0;
         test_hold(sum == dci_index_count(index));
         test_hold(held == sum);
-        free(pages);
-        free(ids);
+        test_free(pages, ids);
 }
 
 void mdci_copy_free(mdci_copy *copy)

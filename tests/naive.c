@@ -16,8 +16,7 @@ void naive_init(naive *model, size_t dim, dci_metric metric)
 
 void naive_free(naive *model)
 {
-        free(model->rows);
-        free(model->ids);
+        test_free(model->rows, model->ids);
         memset(model, 0, sizeof *model);
 }
 

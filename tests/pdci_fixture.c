@@ -97,8 +97,7 @@ pdci_found pdci_search(const dci_index *index, size_t n_queries, const float *qu
 
 void pdci_found_free(pdci_found *found)
 {
-        free(found->ids);
-        free(found->scores);
+        test_free(found->ids, found->scores);
         memset(found, 0, sizeof *found);
 }
 

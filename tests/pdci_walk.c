@@ -69,10 +69,7 @@ pdci_walk *pdci_walk_create(size_t n_comp, size_t n_simp, size_t n, const float 
 
 void pdci_walk_destroy(pdci_walk *walk)
 {
-        free(walk->sorted);
-        free(walk->outward);
-        free(walk->n_below);
-        free(walk);
+        test_free(walk->sorted, walk->outward, walk->n_below, walk);
 }
 
 /* One cursor's way outward. Rounding may make differences equal that projections are not: among equal ones ids decide, and
@@ -159,8 +156,7 @@ static void walk_composite(const pdci_walk *walk, size_t composite, const dci_pd
                         queue[0] = queue[--n];
                 sink(queue, n, 0);
         }
-        free(queue);
-        free(counts);
+        test_free(queue, counts);
 }
 
 void pdci_walk_candidates(const pdci_walk *walk, const dci_pdci_effort *effort, bool *candidates)

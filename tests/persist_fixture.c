@@ -188,8 +188,7 @@ static void agree_on_rows(const dci_index *a, const dci_index *b, const char *wh
         ck_ok(dci_index_reconstruct(a, n, ids, rows, PERSIST_DIM));
         ck_ok(dci_index_reconstruct(b, n, ids, rows + n * row_bytes, PERSIST_DIM));
         ck_assert_msg(memcmp(rows, rows + n * row_bytes, n * row_bytes) == 0, "%s: rows", what);
-        free(rows);
-        free(ids);
+        test_free(rows, ids);
 }
 
 static void agree_on_settings(const dci_index *a, const dci_index *b, const char *what)

@@ -57,8 +57,7 @@ void saved_destroy(saved_world *world)
         dci_kv_destroy(world->kv);
         if (world->kind == SAVED_KV)
                 kv_data_free(&world->data);
-        free(world->rows);
-        free(world->queries);
+        test_free(world->rows, world->queries);
         dci_context_destroy(world->context);
         memset(world, 0, sizeof *world);
 }
@@ -93,8 +92,7 @@ static void agree_on_rows(const saved_world *w, int state, int64_t loaded)
                         ck_ok(dci_kv_read(w->kv, layer, loaded, head, 0, n, rows[1], NULL));
                         ck_assert_mem_eq(rows[0], rows[1], bytes);
                 }
-        free(rows[0]);
-        free(rows[1]);
+        test_free(rows[0], rows[1]);
 }
 
 dci_status saved_load(saved_world *world, int state, bool mapped, const char *path)

@@ -70,8 +70,7 @@ dci_sketch *sketch_of(dci_context *context, size_t dim, int32_t bits, size_t tra
         if (transform == LEARNED && n > 0)
                 sketch_fit(sketch, n, rows, dim, SKETCH_FIT_QUERIES, queries);
         ck_ok(dci_sketch_append(sketch, n, rows, dim));
-        free(mean);
-        free(queries);
+        test_free(mean, queries);
         return sketch;
 }
 
@@ -113,11 +112,7 @@ sketch_seen sketch_look(const dci_sketch *sketch, size_t dim, size_t n_queries, 
 
 void sketch_seen_free(sketch_seen *seen)
 {
-        free(seen->scores);
-        free(seen->bounds);
-        free(seen->decoded);
-        free(seen->best);
-        free(seen->best_scores);
+        test_free(seen->scores, seen->bounds, seen->decoded, seen->best, seen->best_scores);
         memset(seen, 0, sizeof *seen);
 }
 

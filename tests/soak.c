@@ -12,7 +12,6 @@
  */
 #include "tests/soak.h"
 
-#include <dirent.h>
 #include <malloc.h>
 #include <stdio.h>
 #include <string.h>
@@ -100,18 +99,6 @@ typedef struct footprint {
         size_t heap, resident, descriptors, threads;
 } footprint;
 
-static size_t entries(const char *path)
-{
-        size_t n = 0;
-        DIR *directory = opendir(path);
-        if (directory == NULL)
-                return 0;
-        while (readdir(directory) != NULL)
-                n++;
-        closedir(directory);
-        return n;
-}
-
 static footprint footprint_now(void)
 {
         char line[128] = "", *resident = line;
@@ -123,8 +110,8 @@ static footprint footprint_now(void)
         }
         return (footprint){.heap = mallinfo2().uordblks,
                            .resident = strtoul(resident, NULL, 10) * (size_t)sysconf(_SC_PAGESIZE),
-                           .descriptors = entries("/proc/self/fd"),
-                           .threads = entries("/proc/self/task")};
+                           .descriptors = test_entries("/proc/self/fd"),
+                           .threads = test_entries("/proc/self/task")};
 }
 
 /* A sanitizer keeps what was freed, to see it being used. */

@@ -66,8 +66,7 @@ void soak_forget(soak_world *w)
 {
         for (size_t i = 0; i < SOAK_CACHES; i++)
                 work_free(&w->caches[i].work);
-        free(w->rows);
-        free(w->queries);
+        test_free(w->rows, w->queries);
         rmdir(w->folder);
 }
 

@@ -2,7 +2,6 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/syscalls.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -48,18 +47,6 @@ const char *syscalls_name(int kind)
         static const char *const names[SYS_KINDS] = {"open",  "stat",   "read",   "write", "fsync",
                                                      "close", "rename", "unlink", "chmod", "mmap"};
         return kind == SYS_ANY ? "call" : names[kind];
-}
-
-size_t syscalls_descriptors(void)
-{
-        size_t n = 0;
-        DIR *directory = opendir("/proc/self/fd");
-        if (directory == NULL)
-                return 0;
-        while (readdir(directory) != NULL)
-                n++;
-        closedir(directory);
-        return n;
 }
 
 /* Counts a call; whether the fault strikes it. */

@@ -48,7 +48,4 @@ size_t syscalls_struck(void);
 /* "write", ..; "call" for SYS_ANY. */
 const char *syscalls_name(int kind);
 
-/* Descriptors this process has open. */
-size_t syscalls_descriptors(void);
-
 #endif

@@ -170,28 +170,17 @@ START_TEST(scores_too_close_for_float_are_told_apart)
 }
 END_TEST
 
-typedef struct scored {
-        double score;
-        size_t id;
-} scored;
-
-static int better(const void *a, const void *b)
-{
-        const scored *x = a, *y = b;
-        return (x->score < y->score) - (x->score > y->score);
-}
-
 /* The BEST best of `rows` under IP, by plain double precision. */
 #define BEST 100
 static void find_best(const float *rows, const float *query, size_t best[BEST])
 {
-        scored all[N];
+        bench_scored all[N];
         for (size_t i = 0; i < N; i++) {
-                all[i] = (scored){0, i};
+                all[i] = (bench_scored){0, i};
                 for (size_t j = 0; j < DIM; j++)
                         all[i].score += (double)query[j] * rows[i * DIM + j];
         }
-        qsort(all, N, sizeof *all, better);
+        qsort(all, N, sizeof *all, bench_better);
         for (size_t i = 0; i < BEST; i++)
                 best[i] = all[i].id;
 }

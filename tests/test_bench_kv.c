@@ -40,9 +40,7 @@ static void write_trace(size_t group, size_t first_query)
         bench_write_f32("values.npy", values, TOKENS, DIM_V);
         snprintf(shape, sizeof shape, "%zu, %zu, %d", group, m, DIM_K);
         bench_write_npy("queries.npy", "<f4", shape, heads, group * m * DIM_K * sizeof *heads);
-        free(keys);
-        free(values);
-        free(heads);
+        test_free(keys, values, heads);
 }
 
 #define OWN(...) KV("--trace", scratch_path(""), __VA_ARGS__)
@@ -403,9 +401,7 @@ START_TEST(bad_traces_are_named)
         keys[580 * DIM_K] = INFINITY;
         bench_write_f32("keys.npy", keys, rows, DIM_K);
         bench_refused(OWN(BRIEF, "--preset", "full"), 2, "NaN or infinity");
-        free(values);
-        free(keys);
-        free(halves);
+        test_free(values, keys, halves);
 }
 END_TEST
 

@@ -118,8 +118,7 @@ START_TEST(a_forged_id_with_its_score_is_noticed_by_the_full_loop)
         cached_row(&ten, 0)[9] = cached_row(&eleven, 0)[10];
         cached_row(&ten, 0)[19] = cached_row(&eleven, 0)[21];
         write_cached(&ten, 0);
-        free(ten.bytes);
-        free(eleven.bytes);
+        test_free(ten.bytes, eleven.bytes);
         expect_replaced("10", "is wrong and will be replaced");
 }
 END_TEST
@@ -173,17 +172,6 @@ static void write_meta(const char *name, const char *value)
         scratch_put("meta.json", text, strlen(text));
 }
 
-typedef struct scored {
-        double score;
-        size_t id;
-} scored;
-
-static int better(const void *a, const void *b)
-{
-        const scored *x = a, *y = b;
-        return (x->score < y->score) - (x->score > y->score);
-}
-
 static void write_trace(float **out_keys, float **out_queries)
 {
         *out_keys = test_normal(TOKENS, DIM, 3);
@@ -196,15 +184,15 @@ static void write_trace(float **out_keys, float **out_queries)
 /* The k heaviest prompt tokens of one query by a plain loop: adds the kept and the whole contested weight. */
 static void weigh(const float *keys, const float *query, size_t position, size_t k, double *kept, double *whole)
 {
-        scored all[TOKENS];
+        bench_scored all[TOKENS];
         double sum = 0;
         for (size_t i = 0; i <= position; i++) {
-                all[i] = (scored){0, i};
+                all[i] = (bench_scored){0, i};
                 for (size_t j = 0; j < DIM; j++)
                         all[i].score += (double)query[j] * keys[i * DIM + j];
                 sum += exp(SCALE * all[i].score);
         }
-        qsort(all, PROMPT, sizeof *all, better);
+        qsort(all, PROMPT, sizeof *all, bench_better);
         for (size_t i = 0; i < PROMPT; i++) {
                 double weight = all[i].id >= SINK ? exp(SCALE * all[i].score) / sum : 0;
                 *whole += weight;
@@ -233,8 +221,7 @@ START_TEST(a_trace_reports_the_kept_attention)
                         ck_assert_double_eq(bench_number(report, row, "n_queries"), GROUP * (TOKENS - PROMPT));
                 }
         }
-        free(keys);
-        free(all_queries);
+        test_free(keys, all_queries);
 }
 END_TEST
 
@@ -242,8 +229,7 @@ START_TEST(a_trace_has_its_own_defaults)
 {
         float *keys, *all_queries;
         write_trace(&keys, &all_queries);
-        free(keys);
-        free(all_queries);
+        test_free(keys, all_queries);
         json_t *report = bench_good(RUN_TRACE("--mode", "batch"));
         const json_t *row = bench_row(report, 0);
         ck_assert_str_eq(json_string_value(json_object_get(row, "metric")), "ip");
@@ -278,8 +264,7 @@ START_TEST(a_trace_that_contradicts_itself_is_refused)
         keys[(TOKENS - 1) * DIM] = NAN; /* after the prompt: no index ever sees it */
         bench_write_f32("keys.npy", keys, TOKENS, DIM);
         bench_refused(RUN_TRACE("--k", "5"), 2, "NaN");
-        free(keys);
-        free(all_queries);
+        test_free(keys, all_queries);
 }
 END_TEST
 

@@ -38,8 +38,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
         dci_context_destroy(context);
 }
 
@@ -94,8 +93,7 @@ START_TEST(an_add_stopped_at_any_report_has_not_been)
                 }
         }
         must_equal(&wanted, bytes_of(index), "an add after those that were stopped", 0);
-        free(before.data);
-        free(wanted.data);
+        test_free(before.data, wanted.data);
         dci_index_destroy(index);
         dci_index_destroy(other);
 }

@@ -45,8 +45,7 @@ START_TEST(rotations_are_orthogonal)
                 dci_rotate(&rotation, other, spare);
                 ck_assert(memcmp(other, turned[0], dim * sizeof *other) != 0);
         }
-        free(rows);
-        free(memory);
+        test_free(rows, memory);
 }
 END_TEST
 
@@ -112,9 +111,7 @@ static dci_status learn(coding *c, const dci_context *context, size_t dim, int32
         gather(&moments[1], queries, n_queries);
         dci_coder_init_learned(context, dim, bits, alone, c->memory, &c->coder);
         const dci_status status = dci_fit(&moments[0], &moments[1], scratch, &c->coder);
-        free(memory[0]);
-        free(memory[1]);
-        free(scratch);
+        test_free(memory[0], memory[1], scratch);
         return status;
 }
 
@@ -126,9 +123,7 @@ static void begin_learned(coding *c, const dci_context *context, size_t dim, int
 
 static void end(coding *c)
 {
-        free(c->memory);
-        free(c->scratch);
-        free(c->wide);
+        test_free(c->memory, c->scratch, c->wide);
 }
 
 /* One row, and its codes as bytes. */
@@ -202,9 +197,7 @@ START_TEST(estimates_keep_to_their_bound)
                         check_row(&c, rows + r * dim, queries + r * dim);
                 end(&c);
         }
-        free(rows);
-        free(queries);
-        free(centre);
+        test_free(rows, queries, centre);
         dci_context_destroy(context);
 }
 END_TEST
@@ -243,9 +236,7 @@ START_TEST(learned_estimates_keep_to_their_bound)
                 check_row(&c, rows + r * dim, others + r * dim);
         }
         end(&c);
-        free(rows);
-        free(queries);
-        free(others);
+        test_free(rows, queries, others);
         dci_context_destroy(context);
 }
 END_TEST
@@ -291,9 +282,7 @@ START_TEST(learned_codes_err_less)
                 end(&random);
                 end(&learned);
         }
-        free(rows);
-        free(queries);
-        free(fit);
+        test_free(rows, queries, fit);
         dci_context_destroy(context);
 }
 END_TEST
@@ -314,8 +303,7 @@ START_TEST(fits_of_nothing_hold_or_are_refused)
         ck_assert_int_eq(learn(&c, context, DIM, 2, false, queries, 5, zero, 2), DCI_ERR_NUMBER);
         ck_assert_ptr_nonnull(strstr(dci_last_error(), "mean square is 0"));
         end(&c);
-        free(queries);
-        free(other);
+        test_free(queries, other);
         dci_context_destroy(context);
 }
 END_TEST
@@ -348,12 +336,7 @@ START_TEST(eigenvectors_are_eigenvectors)
                         test_hold(fabs(product - (i == k)) <= 1e-11);
                 }
         }
-        free(half);
-        free(a);
-        free(kept);
-        free(v);
-        free(values);
-        free(work);
+        test_free(half, a, kept, v, values, work);
 }
 END_TEST
 
@@ -424,8 +407,7 @@ START_TEST(random_codes_are_unbiased)
         const double deviation = sqrt(sum2 / DRAWS);
         ck_assert_double_le(fabs(sum / DRAWS), 4.0 * deviation / sqrt(DRAWS));
         ck_assert_double_le(deviation, 1.25 * sqrt(spread / DRAWS));
-        free(row);
-        free(query);
+        test_free(row, query);
         dci_context_destroy(context);
 }
 END_TEST

@@ -93,8 +93,7 @@ static scene *new_scene(size_t which, bool extreme, bool even)
 
 static void free_scene(scene *s)
 {
-        free(s->blocks);
-        free(s);
+        test_free(s->blocks, s);
 }
 
 /* Loops over layouts. */

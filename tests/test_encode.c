@@ -43,17 +43,14 @@ static void begin(coding *c, const dci_context *context, int32_t kind, size_t di
                 dci_moments_add(&moments, rows, dim, ROWS);
                 dci_coder_init_learned(context, dim, bits, alone, c->memory, &c->coder);
                 ck_assert_int_eq(dci_fit(&moments, &moments, spare, &c->coder), DCI_OK);
-                free(sums);
-                free(spare);
+                test_free(sums, spare);
         }
         c->n_bytes = c->coder.layout.n_bytes;
 }
 
 static void end(coding *c)
 {
-        free(c->memory);
-        free(c->scratch);
-        free(c->one);
+        test_free(c->memory, c->scratch, c->one);
 }
 
 typedef struct made {
@@ -128,8 +125,7 @@ static void check_codes_alone(const coding *c, const float *rows)
                         test_hold(alone.coded[r].reach == all.coded[r].reach);
                         test_hold(alone.coded[r].residual == all.coded[r].residual || alone.coded[r].residual == 0.0f);
                 }
-                free(all.block);
-                free(alone.block);
+                test_free(all.block, alone.block);
         }
 }
 
@@ -141,10 +137,9 @@ START_TEST(a_row_gets_its_code_whatever_rows_lie_beside)
 {
         const size_t dim = dim_of(_i);
         float *rows = test_normal(ROWS, dim, (uint64_t)_i);
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 for (size_t w = 0; w < N_WIDTHS; w++)
                         for (size_t k = 0; k < N_KINDS; k++) {
                                 static coding c;
@@ -163,11 +158,10 @@ END_TEST
 static size_t writers(const dci_code_writer *out[5])
 {
         size_t n = 0;
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         out[n++] = &dci_code_writer_portable;
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 const dci_code_writer *writer = dci_code_writer_for(context, ROWS);
                 bool known = false;
                 for (size_t j = 0; j < n; j++)
@@ -236,8 +230,7 @@ START_TEST(rows_are_turned_as_one_is)
                 }
         }
         end(&c);
-        free(rows);
-        free(y);
+        test_free(rows, y);
         dci_context_destroy(context);
 }
 END_TEST

@@ -366,9 +366,7 @@ static product make_product(size_t m, size_t n, size_t k, size_t gap)
 
 static void free_product(product *p)
 {
-        free(p->a);
-        free(p->b);
-        free(p->c);
+        test_free(p->a, p->b, p->c);
 }
 
 static void multiply(const product *p, float *c)

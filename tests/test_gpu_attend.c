@@ -384,9 +384,7 @@ static void check_case(attend_case *c, bool captured)
                 check_again(c, graph, first, &args);
                 t->ops->graph_destroy(t->gpu, graph);
         }
-        free(first);
-        free(c->wanted);
-        free(c->wanted_lse);
+        test_free(first, c->wanted, c->wanted_lse);
 }
 
 /* --- cases ---------------------------------------------------------------------------------------------------- */

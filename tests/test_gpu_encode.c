@@ -184,10 +184,7 @@ static void make_world(world *w, gpu_test *t, const shape *s, uint64_t seed)
 
 static void end_world(world *w)
 {
-        free(w->keys);
-        free(w->values);
-        free(w->key_memory);
-        free(w->value_memory);
+        test_free(w->keys, w->values, w->key_memory, w->value_memory);
 }
 
 /* --- what the CPU makes of them ---------------------------------------------------------------------------------------- */

@@ -97,10 +97,7 @@ static void fit(world *w, const float *rows, dci_coder *coder)
         moments_of(w->context, rows, dim, sums, &of_rows);
         moments_of(w->context, queries, dim, others, &of_queries);
         ck_ok(dci_fit(&of_rows, &of_queries, spare, coder));
-        free(queries);
-        free(sums);
-        free(others);
-        free(spare);
+        test_free(queries, sums, others, spare);
 }
 
 /* Widths as they come, in some of the lines; a transform of any numbers. */
@@ -297,10 +294,9 @@ START_TEST(codes_are_those_of_the_cpu_at_every_level)
 {
         static const size_t sizes[] = {1, 31, 64, 65, 250, 511, 512, 513, 700, 1024, 1300, MOST};
         world w;
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 for (size_t j = 0; j < COUNT(shapes); j++)
                         for (size_t k = (i + j) % 4; k < COUNT(sizes); k += test_short() ? 9 : 4) {
                                 const uint64_t seed = 100 * j + k;
@@ -323,8 +319,7 @@ START_TEST(recorded_keys_too)
         char path[300];
         world w;
         dci_npy keys;
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         snprintf(path, sizeof path, "%s/keys.npy", test_trace_dir());
         ck_ok(dci_npy_read(gpu.context, path, &keys));
         const size_t n = keys.shape[0] < MOST ? keys.shape[0] : MOST, dim = keys.shape[1];
@@ -333,7 +328,7 @@ START_TEST(recorded_keys_too)
                 for (int32_t bits = 1; bits <= 4; bits *= 2) {
                         const shape s = {"a trace", (int32_t)dim, DCI_F16, bits, 2, 4, RANKS};
                         float *rows = malloc(SAMPLE * dim * sizeof *rows);
-                        dci_context *context = test_context_isa(isas[n_isas - 1 - i]);
+                        dci_context *context = test_context_of_level((int)(n_isas - 1 - i));
                         ck_assert_ptr_nonnull(rows);
                         begin_world(&w, &gpu, &s, context, n, (uint64_t)bits);
                         for (size_t h = 0; h < 2; h++)

@@ -176,9 +176,7 @@ static void compare(world *w)
                       "%s: clusters begin elsewhere on the CPU", w->s->name);
         ck_assert_msg(memcmp(ids, w->order->image, heads * n * sizeof *ids) == 0,
                       "%s: clusters have other rows on the CPU", w->s->name);
-        free(offsets);
-        free(ids);
-        free(centroids);
+        test_free(offsets, ids, centroids);
 }
 
 static const shape shapes[] = {{"dim 64, bf16", 64, DCI_BF16, 2, 500, 12, 6},

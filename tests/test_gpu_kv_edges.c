@@ -488,10 +488,7 @@ START_TEST(strides_are_the_callers)
                         twin_give(&t, a, n_q * dim * 4);
                         twin_give(&t, b, n_q * (dim + 5) * 4);
                         twin_give(&t, there, n * wide);
-                        free(both);
-                        free(tight);
-                        free(loose);
-                        free(seen);
+                        test_free(both, tight, loose, seen);
                 }
                 twin_step_end(&t, 1, &turn);
         }

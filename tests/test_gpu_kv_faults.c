@@ -166,8 +166,7 @@ static bool append(life *l, size_t layer, const size_t *from)
 {
         const kv_data *d = l->data;
         const size_t row = d->n_kv_heads * d->dim_k * 2;
-        free(l->keys);
-        free(l->values);
+        test_free(l->keys, l->values);
         unsigned char *keys = l->keys = malloc(MOST * l->prompt * row),
                       *values = l->values = malloc(MOST * l->prompt * row);
         ck_assert(keys != NULL && values != NULL);
@@ -293,9 +292,7 @@ static size_t live(void *prepared)
         if (own)
                 dci_gpu_destroy(l->gpu);
         const size_t failures = l->failures;
-        free(l->keys);
-        free(l->values);
-        free(l);
+        test_free(l->keys, l->values, l);
         return failures;
 }
 
@@ -351,8 +348,7 @@ static setting set(int32_t preset)
 static void set_down(setting *s)
 {
         kv_data_free(&s->data);
-        free(s->outs);
-        free(s->wanted);
+        test_free(s->outs, s->wanted);
 }
 
 /* Every third preset will do for sanitizers; and what the device makes, where it plans. */
@@ -466,8 +462,7 @@ START_TEST(a_device_that_fails_is_the_end)
                 dci_gpu_kv_destroy(l.kv);
                 dci_gpu_destroy(gpu);
                 dci_context_destroy(context);
-                free(l.keys);
-                free(l.values);
+                test_free(l.keys, l.values);
                 ck_assert_uint_eq(atomic_load(&memory.live_bytes), 0);
         }
         ck_assert_uint_gt(at, 50);

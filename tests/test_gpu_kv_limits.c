@@ -59,8 +59,7 @@ static void first_step(dci_gpu *gpu, dci_gpu_kv *kv, const dci_kv_config *config
         gpu->ops->free(gpu, asked, queries * sizeof(float));
         gpu->ops->free(gpu, out, queries * sizeof(float));
         gpu->ops->stream_destroy(gpu, stream);
-        free(ids);
-        free(n_tokens);
+        test_free(ids, n_tokens);
 }
 
 /* --- parts of a tail --------------------------------------------------------------------------------------------------------- */

@@ -256,8 +256,7 @@ START_TEST(plans_of_a_prompts_step_find_its_rows_in_host_memory)
                                  n_steps);
                         ck_assert_uint_eq(n, n_late);
                         same_bits(at_once, late, n, what);
-                        free(at_once);
-                        free(late);
+                        test_free(at_once, late);
                 }
 }
 END_TEST
@@ -339,8 +338,7 @@ START_TEST(layers_prompts_may_end_in_different_steps)
                               "%s, case %d, from number %zu on: off by %g of %g", name_of(kind), _i % N_APARTS, at,
                               sqrt(error), sqrt(norm));
         }
-        free(device);
-        free(host);
+        test_free(device, host);
 }
 END_TEST
 
@@ -436,8 +434,7 @@ START_TEST(maintenance_in_a_step_is_refused_and_changes_nothing)
                       *got = maintained(&config, planner, true, k >= 2, &n_asked);
                 ck_assert_uint_eq(n, n_asked);
                 same_bits(wanted, got, n, name_of(planned[_i]));
-                free(wanted);
-                free(got);
+                test_free(wanted, got);
         }
 }
 END_TEST
@@ -571,8 +568,7 @@ START_TEST(who_waits_for_a_captured_step_is_refused)
         float *wanted = captured(&config, false, &n), *got = captured(&config, true, &n_asked);
         ck_assert_uint_eq(n, n_asked);
         same_bits(wanted, got, n, name_of(planned[_i]));
-        free(wanted);
-        free(got);
+        test_free(wanted, got);
 }
 END_TEST
 

@@ -80,8 +80,7 @@ static void check_books(twin *t)
                         /* The first slot has a token, what is after the last one may differ. */
                         ck_assert_mem_eq(rows, host, t->kv->row_bytes);
                 }
-        free(there);
-        free(rows);
+        test_free(there, rows);
 }
 
 /* --- what is computed ------------------------------------------------------------------------------------------------------------- */

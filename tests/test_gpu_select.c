@@ -144,9 +144,7 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
 
 static void done(choose_state *s)
 {
-        free(s->relevance);
-        free(s->order);
-        free(s->members);
+        test_free(s->relevance, s->order, s->members);
 }
 
 static float score_of(choose_state *s, int32_t g, int32_t n, float common)

@@ -180,11 +180,7 @@ static void make(world *w, gpu_test *t, const shape *s, uint64_t seed)
 
 static void drop(world *w)
 {
-        free(w->decoded);
-        free(w->wanted);
-        free(w->wanted_lse);
-        free(w->scratch);
-        free(w->coder_memory);
+        test_free(w->decoded, w->wanted, w->wanted_lse, w->scratch, w->coder_memory);
 }
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */

@@ -161,8 +161,7 @@ static void make(world *w, gpu_test *t, const shape *s, uint64_t seed)
 
 static void drop(world *w)
 {
-        free(w->wanted);
-        free(w->wanted_lse);
+        test_free(w->wanted, w->wanted_lse);
 }
 
 /* --- a step ------------------------------------------------------------------------------------------------------- */

@@ -27,8 +27,7 @@ static void setup(void)
 static void teardown(void)
 {
         dci_context_destroy(context);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 
 static dci_index *new_index(dci_index_kind kind, int32_t bits, size_t simple)

@@ -183,8 +183,7 @@ static void each_form(dci_isa isa, size_t dim, size_t turn)
                                 live(&s, context);
                         }
         dci_context_destroy(context);
-        free(s.rows);
-        free(s.queries);
+        test_free(s.rows, s.queries);
 }
 
 START_TEST(an_index_touches_nothing_but_the_arrays_of_its_caller)

@@ -169,10 +169,9 @@ static void live(life *l)
 
 START_TEST(a_cache_touches_nothing_but_the_arrays_of_its_caller)
 {
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
+        const size_t n = test_n_isas();
         for (size_t i = 0; i < n; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 for (size_t k = 0; k < KV_N_KINDS; k++) {
                         life l = {0};
                         begin(&l, context, kv_presets[k], k + i);
@@ -231,10 +230,9 @@ static void live_in_layout(dci_context *context, int32_t kind, size_t number)
 
 START_TEST(a_cache_touches_nothing_beside_the_memory_of_its_caller)
 {
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
+        const size_t n = test_n_isas();
         for (size_t i = 0; i < n; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 for (size_t k = 0; k < KV_N_KINDS; k++)
                         live_in_layout(context, kv_presets[k], k + i);
                 dci_context_destroy(context);
@@ -245,11 +243,10 @@ END_TEST
 START_TEST(a_calibration_reads_nothing_but_its_queries)
 {
         enum { LAYERS = 2, POSITIONS = 9 };
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
+        const size_t n = test_n_isas();
         for (size_t i = 0; i < n; i++)
                 for (size_t dim = 7; dim <= 33; dim += 13) {
-                        dci_context *context = test_context_isa(isas[i]);
+                        dci_context *context = test_context_of_level((int)i);
                         dci_kv_config config = kv_config(DCI_KV_LOUISKV, LAYERS, 2, 2, dim);
                         double tau;
                         float *queries = test_normal(LAYERS * POSITIONS * 4, dim, 3);

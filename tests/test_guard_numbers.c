@@ -26,10 +26,9 @@ static const void *rows_of(dci_dtype dtype, const float *rows, size_t n, size_t 
 /* Calls fn at every level, for every dim and format, with arrays that end or begin at a page that cannot be touched. */
 static void everywhere(void (*fn)(dci_context *context, size_t dim, dci_dtype dtype, const float *rows))
 {
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
+        const size_t n = test_n_isas();
         for (size_t i = 0; i < n; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 for (size_t d = 0; d < COUNT(dims); d++) {
                         float *rows = test_normal(ROWS * PROBLEMS, dims[d], 5);
                         for (size_t t = 0; t < COUNT(all_dtypes); t++)

@@ -348,8 +348,7 @@ START_TEST(arrays_that_are_not_aligned_are_refused_or_read_all_the_same)
                 memcpy(memory + 1, good, (size_t)ROWS * DIM * sizeof *good);
                 ck_ok(call->run(&w, ROWS, (const float *)(uintptr_t)((uintptr_t)memory + 1), DIM));
         }
-        free(memory);
-        free(good);
+        test_free(memory, good);
         destroy(&w);
 }
 END_TEST
@@ -366,8 +365,7 @@ START_TEST(strides_longer_than_a_row_skip_what_lies_between)
                 memcpy(wide + i * 3 * DIM, good + i * DIM, DIM * sizeof *wide);
         const dci_status status = call->run(&w, ROWS, wide, (size_t)3 * DIM);
         ck_assert_msg(status == DCI_OK, "%s: %s", call->name, dci_last_error());
-        free(wide);
-        free(good);
+        test_free(wide, good);
         destroy(&w);
 }
 END_TEST

@@ -261,8 +261,7 @@ START_TEST(rows_too_short_for_a_direction_count_as_zero)
                 ck_ok(dci_index_search(index, 1, query, DIM, 60, NULL, ids, scores));
                 for (size_t i = 0; i < 60; i++)
                         ck_assert(ids[i] >= 30 || scores[i] == 0.0f);
-                free(rows);
-                free(query);
+                test_free(rows, query);
                 dci_index_destroy(index);
         }
         dci_context_destroy(context);
@@ -297,8 +296,7 @@ START_TEST(one_and_4096_elements_are_answered_as_the_model_does)
                 dci_index_destroy(index);
         }
         naive_free(&model);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
         dci_context_destroy(context);
 }
 END_TEST
@@ -330,9 +328,7 @@ START_TEST(many_copies_are_all_found)
                 ck_assert(ids[i] >= 0 && (size_t)ids[i] < n && !seen[ids[i]]);
                 seen[ids[i]] = true;
         }
-        free(ids);
-        free(seen);
-        free(rows);
+        test_free(ids, seen, rows);
         dci_index_destroy(index);
         dci_context_destroy(context);
 }

@@ -252,8 +252,7 @@ START_TEST(sketches_of_hostile_rows_keep_to_their_bound)
                 }
                 dci_sketch_destroy(sketch);
         }
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
         dci_context_destroy(context);
 }
 END_TEST

@@ -49,10 +49,7 @@ static void check_shape(dci_context *of, dci_metric metric, dci_dtype dtype, siz
                 ck_ok(dci_index_search(index, m, queries + q * dim, dim, k, NULL, ids_one, scores_one));
                 ck_assert_msg(memcmp(ids + q * k, ids_one, m * k * sizeof *ids) == 0, "%s: groups differ", what);
         }
-        free(ids);
-        free(scores);
-        free(rows);
-        free(queries);
+        test_free(ids, scores, rows, queries);
         naive_free(&model);
         dci_index_destroy(index);
 }
@@ -66,10 +63,9 @@ START_TEST(exact_against_double_precision_on_every_isa)
                 {17, 17, 5, 17},    {255, 33, 33, 7},   {300, 64, 40, 10},  {513, 80, 65, 100},
                 {1000, 5, 20, 250}, {2100, 128, 18, 1}, {700, 784, 17, 10}, {400, 1, 50, 3},
         };
-        dci_isa isas[6];
-        size_t n_isas = test_isas(isas);
+        size_t n_isas = test_n_isas();
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *own = test_context_isa(isas[i]);
+                dci_context *own = test_context_of_level((int)i);
                 for (size_t m = 0; m < 3; m++)
                         for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
                                 check_shape(own, metrics[m], dtypes[(s + m + i) % 3], shapes[s].n, shapes[s].dim,
@@ -91,8 +87,7 @@ END_TEST
 START_TEST(ties_go_to_the_lower_id)
 {
         enum { N = 3000, DIM = 4, K = 50, Q = 40 };
-        dci_isa isas[6];
-        size_t n_isas = test_isas(isas);
+        size_t n_isas = test_n_isas();
         dci_rng rng;
         dci_rng_seed(&rng, 5);
         float rows[N * DIM], queries[Q * DIM];
@@ -106,7 +101,7 @@ START_TEST(ties_go_to_the_lower_id)
                 ids[i] = (int64_t)(N - i) * 3; /* descending: the order of slots is the wrong one */
         for (size_t i = 0; i < n_isas; i++) {
                 for (int with_ids = 0; with_ids < 2; with_ids++) {
-                        dci_context *own = test_context_isa(isas[i]);
+                        dci_context *own = test_context_of_level((int)i);
                         dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
                         dci_index *index = NULL;
                         naive model;
@@ -154,9 +149,7 @@ START_TEST(equal_rows_are_all_found_in_id_order)
         ck_ok(dci_index_search(index, Q, queries, DIM, K, NULL, ids, NULL));
         for (size_t i = 0; i < Q * K; i++)
                 ck_assert_int_eq(ids[i], (int64_t)(i % K));
-        free(ids);
-        free(row);
-        free(queries);
+        test_free(ids, row, queries);
         dci_index_destroy(index);
 }
 END_TEST
@@ -184,8 +177,7 @@ START_TEST(scales_do_not_lose_rows)
                                 ck_assert_msg(memcmp(one, ids + q * K, sizeof one) == 0, "scale %g metric %d",
                                               (double)scales[s], metrics[m]);
                         }
-                        free(rows);
-                        free(queries);
+                        test_free(rows, queries);
                         dci_index_destroy(index);
                 }
         }
@@ -219,9 +211,7 @@ START_TEST(real_trace_is_answered_exactly)
                         dci_kernels_scalar.to_f32[DCI_F16 - 1]((const uint16_t *)queries.data + q * stride, dim, query);
                         naive_check(&model, query, k, NULL, ids + q * k, scores + q * k, "trace");
                 }
-                free(ids);
-                free(scores);
-                free(wide);
+                test_free(ids, scores, wide);
                 naive_free(&model);
                 dci_index_destroy(index);
         }
@@ -258,8 +248,7 @@ START_TEST(adding_in_any_pieces_equals_adding_at_once)
                 dci_index_destroy(index);
         }
         dci_index_destroy(whole);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 
@@ -313,8 +302,7 @@ START_TEST(any_sequence_of_adds_and_removes_equals_the_model)
                                 ck_ok(dci_index_add(index, n, rows, DIM, given ? ids : NULL, NULL));
                                 naive_fill(&model, config.dtype, n, rows, ids);
                                 next += given ? (int64_t)n * 7 + 1 : (int64_t)n;
-                                free(rows);
-                                free(ids);
+                                test_free(rows, ids);
                         } else {
                                 size_t n = 1 + (size_t)dci_rng_below(
                                                        &rng, round % 9 == 0 ? model.n : (model.n < 9 ? model.n : 9));
@@ -379,8 +367,7 @@ START_TEST(removing_gives_memory_back)
         ck_ok(dci_index_remove(index, 10, ids + N - 10));
         ck_assert_uint_eq(dci_index_count(index), 0);
         ck_assert_uint_le(atomic_load(&memory.live_bytes), empty + 4096);
-        free(ids);
-        free(rows);
+        test_free(ids, rows);
         dci_index_destroy(index);
         dci_context_destroy(own);
         ck_assert_uint_eq(atomic_load(&memory.live_blocks), 0);

@@ -39,9 +39,8 @@ END_TEST
 /* Also at the other instruction sets of this machine, whose norms, projections and codes round otherwise. */
 START_TEST(what_was_saved_passes_at_every_instruction_set)
 {
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
-        dci_context *context = test_context_isa(isas[_i % 2 == 0 ? 0 : n - 1]);
+        const size_t n = test_n_isas();
+        dci_context *context = test_context_of_level((int)(_i % 2 == 0 ? 0 : n - 1));
         const dci_index_kind kind = 1 + (dci_index_kind)(_i / 2 % 3);
         const dci_metric metric = 1 + (dci_metric)(_i / 6);
         const dci_index_config config = check_config(kind, metric, DCI_F32, 4);
@@ -56,7 +55,7 @@ START_TEST(what_was_saved_passes_at_every_instruction_set)
         unsigned char *bytes = malloc(n_bytes);
         ck_ok(dci_index_save_memory(index, n_bytes, bytes, &n_bytes));
         for (size_t i = 0; i < n; i++) {
-                dci_context *other = test_context_isa(isas[i]);
+                dci_context *other = test_context_of_level((int)i);
                 dci_index *loaded = NULL;
                 ck_ok(dci_index_load_memory(other, bytes, n_bytes, &loaded));
                 check_passes(loaded);

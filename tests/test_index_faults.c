@@ -527,8 +527,7 @@ START_TEST(a_remove_that_cannot_shrink_the_map_succeeds_and_leaves_the_last_erro
         }
         ck_assert_uint_lt(map_bytes[0], map_bytes[1] / 8);
         ck_assert_uint_eq(map_bytes[1], map_bytes[2]);
-        free(ids);
-        free(rows);
+        test_free(ids, rows);
 }
 END_TEST
 

@@ -44,9 +44,7 @@ START_TEST(borrowed_rows_equal_owned_rows)
                         ck_ok(dci_memory_report_init(&report, sizeof report));
                         ck_ok(dci_index_memory(borrowed, &report));
                         ck_assert_uint_le(report.rows, 1024 * sizeof(void *));
-                        free(rows);
-                        free(wide);
-                        free(queries);
+                        test_free(rows, wide, queries);
                         dci_index_destroy(owned);
                         dci_index_destroy(borrowed);
                 }
@@ -77,8 +75,7 @@ START_TEST(strides_and_formats_of_input_do_not_matter)
                         ck_assert_int_eq(memcmp(want, got, sizeof want), 0);
                 dci_index_destroy(index);
         }
-        free(tight);
-        free(wide);
+        test_free(tight, wide);
 }
 END_TEST
 
@@ -180,8 +177,7 @@ START_TEST(every_form_of_filter_admits_the_same_rows)
                                 }
                         }
                 }
-                free(rows);
-                free(queries);
+                test_free(rows, queries);
                 naive_free(&model);
                 dci_index_destroy(index);
         }
@@ -255,10 +251,7 @@ START_TEST(range_search_returns_exactly_the_rows_within)
                         ck_assert_ptr_null(result.ids);
                         dci_range_result_free(&result);
                 }
-                free(ids);
-                free(scores);
-                free(rows);
-                free(queries);
+                test_free(ids, scores, rows, queries);
                 dci_index_destroy(index);
         }
 }
@@ -294,8 +287,7 @@ START_TEST(a_guess_that_is_too_high_costs_time_alone)
                 }
                 dci_index_destroy(index);
         }
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 

@@ -51,12 +51,7 @@ START_TEST(results_are_the_same_bits_at_any_thread_count_and_batch_size)
                         dci_context_destroy(context);
                 }
         }
-        free(rows);
-        free(queries);
-        free(want);
-        free(got);
-        free(want_scores);
-        free(scores);
+        test_free(rows, queries, want, got, want_scores, scores);
 }
 END_TEST
 
@@ -129,8 +124,7 @@ static void *reader(void *arg)
                 complaint = ids == NULL || seen == NULL ? "no memory" : look(s, ids, seen);
         if (complaint != NULL) /* the test waits for searches that will not come */
                 atomic_fetch_add(&s->searches, READERS);
-        free(ids);
-        free(seen);
+        test_free(ids, seen);
         return (void *)(uintptr_t)complaint;
 }
 
@@ -257,8 +251,7 @@ START_TEST(adds_from_many_threads_queue_up)
         ck_assert_uint_eq(count, READERS * 600);
         for (size_t i = 0; i < count; i++)
                 ck_assert_int_eq(ids[i], (int64_t)i);
-        free(ids);
-        free(rows);
+        test_free(ids, rows);
         dci_index_destroy(s.index);
         dci_context_destroy(context);
 }

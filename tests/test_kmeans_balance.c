@@ -210,8 +210,7 @@ START_TEST(threads_and_other_problems_change_nothing)
                 }
                 kmeans_out_free(&first);
         }
-        free(keys);
-        free(rows);
+        test_free(keys, rows);
 }
 END_TEST
 

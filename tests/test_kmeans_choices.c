@@ -51,8 +51,7 @@ START_TEST(subtracting_the_own_mean_is_clustering_what_is_left_by_hand)
                 test_hold(by_hand.result.row_means[j] == 0.0f);
         kmeans_out_free(&own);
         kmeans_out_free(&by_hand);
-        free(keys);
-        free(left);
+        test_free(keys, left);
 }
 END_TEST
 
@@ -74,8 +73,7 @@ START_TEST(a_mean_given_back_gives_the_same_bits)
         kmeans_same(&own, 0, &given, 0, P, "mean given");
         kmeans_out_free(&own);
         kmeans_out_free(&given);
-        free(keys);
-        free(rows);
+        test_free(keys, rows);
 }
 END_TEST
 
@@ -179,8 +177,7 @@ START_TEST(every_output_may_be_wanted_alone)
                 kmeans_out_free(&room);
         }
         kmeans_out_free(&all);
-        free(keys);
-        free(values);
+        test_free(keys, values);
 }
 END_TEST
 
@@ -447,8 +444,7 @@ START_TEST(rows_without_direction_get_label_0_and_no_part_in_unit_centroids)
                 }
                 kmeans_out_free(&out);
         }
-        free(keys);
-        free(others);
+        test_free(keys, others);
 }
 END_TEST
 
@@ -532,8 +528,7 @@ START_TEST(calls_at_random_obey_the_laws)
                 snprintf(what, sizeof what, "seed %d, call %zu", _i, call);
                 kmeans_out out = kmeans_lawful(context, &config, &input, what);
                 kmeans_out_free(&out);
-                free(rows);
-                free(numbers);
+                test_free(rows, numbers);
         }
 }
 END_TEST

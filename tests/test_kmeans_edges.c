@@ -268,8 +268,7 @@ START_TEST(the_first_bad_row_is_named_at_any_thread_count)
                 ck_ok(dci_kmeans(own, &config, &input, NULL, &result));
                 dci_context_destroy(own);
         }
-        free(rows);
-        free(labels);
+        test_free(rows, labels);
 }
 END_TEST
 

@@ -201,8 +201,7 @@ START_TEST(memory_is_what_the_header_says)
                 ck_assert_uint_ge(g.most - before, (size_t)4 * dim * n); /* it was measured */
                 kmeans_out_free(&out);
                 dci_context_destroy(context);
-                free(rows);
-                free(values);
+                test_free(rows, values);
         }
 }
 END_TEST

@@ -53,11 +53,9 @@ START_TEST(every_shape_format_and_start_obeys_the_laws)
                         config.subtract_mean = DCI_MEAN_OWN;
                         check_laws(&config, &input, what);
                 }
-                free(rows);
-                free(narrow_values);
+                test_free(rows, narrow_values);
         }
-        free(numbers);
-        free(values);
+        test_free(numbers, values);
 }
 END_TEST
 
@@ -81,10 +79,7 @@ START_TEST(real_keys_obey_the_laws)
                         input.value_dtype = dtype;
                         check_laws(&config, &input, kmeans_forms[form].name);
                 }
-        free(keys);
-        free(values);
-        free(rows);
-        free(narrow_values);
+        test_free(keys, values, rows, narrow_values);
 }
 END_TEST
 
@@ -232,8 +227,7 @@ START_TEST(a_warm_start_without_rounds_gives_the_labels_again)
                 kmeans_out_free(&cold);
                 kmeans_out_free(&warm);
         }
-        free(keys);
-        free(rows);
+        test_free(keys, rows);
 }
 END_TEST
 
@@ -264,8 +258,7 @@ START_TEST(given_centroids_are_compared_by_direction_and_ties_go_to_the_lower_nu
                 }
                 kmeans_out_free(&first);
         }
-        free(rows);
-        free(given);
+        test_free(rows, given);
 }
 END_TEST
 
@@ -468,8 +461,7 @@ static void lloyd(size_t n, size_t k, const float *rows, const size_t *starts, b
                                 centroids[c * DIM + j] /= under_cosine ? sqrt(norm2) : (double)size;
                 }
         }
-        free(points);
-        free(centroids);
+        test_free(points, centroids);
 }
 
 /* Loops over both promising forms and numbers of rounds: rows lie well apart, so no rounding decides. */
@@ -516,8 +508,7 @@ START_TEST(blobs_far_apart_are_the_clusters)
                         test_hold((out.result.labels[i] == out.result.labels[j]) == (i % K == j));
         ck_assert_int_eq(out.result.reports->stop, DCI_KMEANS_STOP_STABLE);
         kmeans_out_free(&out);
-        free(narrow);
-        free(rows);
+        test_free(narrow, rows);
 }
 END_TEST
 

@@ -81,8 +81,7 @@ START_TEST(any_number_of_threads_gives_the_same_bits)
                         dci_context_destroy(context);
                 }
                 kmeans_out_free(&first);
-                free(keys);
-                free(rows);
+                test_free(keys, rows);
         }
 }
 END_TEST
@@ -112,8 +111,7 @@ START_TEST(long_rows_in_any_number_of_threads_give_the_same_bits)
                 dci_context_destroy(context);
         }
         kmeans_out_free(&first);
-        free(numbers);
-        free(rows);
+        test_free(numbers, rows);
 }
 END_TEST
 
@@ -145,8 +143,7 @@ START_TEST(problems_alone_and_together_give_the_same_bits)
         }
         kmeans_out_free(&together);
         dci_context_destroy(context);
-        free(keys);
-        free(rows);
+        test_free(keys, rows);
 }
 END_TEST
 
@@ -184,10 +181,7 @@ START_TEST(strides_change_nothing)
         kmeans_out_free(&tokens);
         kmeans_out_free(&apart);
         dci_context_destroy(context);
-        free(keys);
-        free(rows);
-        free(by_token);
-        free(gaps);
+        test_free(keys, rows, by_token, gaps);
 }
 END_TEST
 
@@ -229,8 +223,7 @@ START_TEST(instruction_sets_give_nearly_the_same)
                 }
                 kmeans_out_free(&first);
         }
-        free(keys);
-        free(rows);
+        test_free(keys, rows);
 }
 END_TEST
 
@@ -269,8 +262,7 @@ START_TEST(the_callers_executor_gives_the_same_bits)
         }
         dci_context_destroy(one);
         dci_context_destroy(own);
-        free(keys);
-        free(rows);
+        test_free(keys, rows);
 }
 END_TEST
 

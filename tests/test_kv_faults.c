@@ -208,8 +208,7 @@ static void climb(int which, test_ladder ladder)
         life l = {.config = &config, .data = &data, .outs = calloc(floats, sizeof(float)), .wanted = first.outs};
         const size_t rungs = ladder(kinds[which].n_threads, born, live, &l);
         ck_assert_msg(rungs >= 20, "%zu rungs", rungs);
-        free(first.outs);
-        free(l.outs);
+        test_free(first.outs, l.outs);
         dci_context_destroy(context);
         kv_data_free(&data);
 }

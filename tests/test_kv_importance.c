@@ -56,8 +56,7 @@ static float *importance_at(dci_isa isa, dci_kv_config *config, const kv_data *d
         dci_kv_importance(kv, &dci_kv_find(kv, sequence)->layers[1], 1, keys, IMPORTANT, work, out);
         if (out_wanted != NULL)
                 *out_wanted = defined(config, &info, data);
-        free(keys);
-        free(work);
+        test_free(keys, work);
         dci_kv_destroy(kv);
         dci_context_destroy(with);
         return out;
@@ -111,8 +110,7 @@ START_TEST(importance_is_that_of_the_definition)
                                       wanted[i]);
                 }
                 ck_assert(fabs(total / all - 1.0) <= 2e-3);
-                free(got);
-                free(wanted);
+                test_free(got, wanted);
                 dci_context_destroy(with);
         }
         kv_data_free(&data);

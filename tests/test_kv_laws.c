@@ -506,8 +506,7 @@ START_TEST(rows_are_read_back_as_they_were)
                         ck_assert(memcmp(keys, (char *)data.stored_keys + ((layer * 77 + 76) * 3 + head) * key_bytes,
                                          key_bytes) == 0);
                 }
-        free(keys);
-        free(values);
+        test_free(keys, values);
         kv_end(kv, &data);
 }
 END_TEST

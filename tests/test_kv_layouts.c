@@ -69,8 +69,7 @@ static engine *engine_new(const dci_kv_config *config, size_t form, int32_t bloc
 
 static void engine_free(engine *e)
 {
-        free(e->memory);
-        free(e);
+        test_free(e->memory, e);
 }
 
 static unsigned char *slot_of(const engine *e, bool value, size_t layer, size_t block, size_t head, size_t slot)

@@ -55,8 +55,7 @@ START_TEST(plans_without_room_are_refused)
         ck_ok(dci_kv_plan_make(kv, 0, 2, sequences, queries, 16, &p));
         ck_ok(dci_kv_attend(kv, 0, 2, sequences, queries, 16, &p, out, 16, NULL));
         dci_kv_plan_destroy(kv, &good);
-        free(queries);
-        free(out);
+        test_free(queries, out);
         kv_end(kv, &data);
 }
 END_TEST
@@ -104,8 +103,7 @@ START_TEST(plans_that_lie_are_refused)
         ck_ok(dci_kv_truncate(kv, sequence, 20));
         ck_refused(dci_kv_attend(kv, 0, 1, &sequence, queries, 16, plan, out, 16, NULL), DCI_ERR_INVALID, "150");
         kv_seen_free(&seen);
-        free(queries);
-        free(out);
+        test_free(queries, out);
         kv_end(kv, &data);
 }
 END_TEST

@@ -143,8 +143,7 @@ START_TEST(bad_queries_are_named_and_refused)
                 }
         kv_seen after = kv_look(kv, 2, turns);
         kv_same_and_free(&before, &after, "after bad queries");
-        free(good);
-        free(out);
+        test_free(good, out);
         kv_end(kv, &data);
 }
 END_TEST

@@ -105,8 +105,7 @@ static void check_order(const dci_kv *kv, const dci_kv_config *config, const dci
         ck_assert_uint_eq(at, n);
         memcpy(naive->order, ids, n * sizeof *ids);
         naive->n_static = n_static;
-        free(weights);
-        free(is_static);
+        test_free(weights, is_static);
 }
 
 static const struct {
@@ -262,8 +261,7 @@ static size_t overlap(const kv_data *data, size_t layer, size_t head, const floa
         }
         for (size_t c = 0; c < n; c++)
                 same += scores[c] >= least[0] && scores[n + c] >= least[1];
-        free(scores);
-        free(sorted);
+        test_free(scores, sorted);
         return same;
 }
 

@@ -151,8 +151,7 @@ START_TEST(threads_with_sequences_of_their_own_see_what_one_would)
                 ck_assert_msg(alone->complaint == NULL, "%s", alone->complaint);
                 ck_assert_msg(shared->complaint == NULL, "%s", shared->complaint);
                 ck_assert_mem_eq(alone->outs, shared->outs, (size_t)ROUNDS * 3 * STEPS * alone->floats * sizeof(float));
-                free(alone->outs);
-                free(shared->outs);
+                test_free(alone->outs, shared->outs);
                 kv_data_free(&data[t]);
         }
         dci_context_destroy(context);

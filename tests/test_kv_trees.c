@@ -395,8 +395,7 @@ START_TEST(unchanged_pages_keep_what_they_hold)
                         ck_assert(memcmp(members + p * per_page, tree->members + p * per_page,
                                          fills[p] * sizeof *members) == 0);
                 }
-                free(fills);
-                free(members);
+                test_free(fills, members);
         }
         ck_assert_uint_lt(3 * stale, pages); /* a new node draws rows from many cells, where there are few */
         end();

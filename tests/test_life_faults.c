@@ -181,8 +181,7 @@ static size_t buried(life *l)
 {
         const size_t failures = l->failures;
         dci_index_destroy(l->index);
-        free(l->before.data);
-        free(l);
+        test_free(l->before.data, l);
         return failures;
 }
 
@@ -229,8 +228,7 @@ static void climb(int which, test_ladder ladder)
         const size_t rungs = ladder(kinds[which].n_threads, born, youth, &l),
                      more = ladder(kinds[which].n_threads, born_grown, age, &l);
         ck_assert_msg(rungs >= 30 && more >= 20, "%zu and %zu rungs", rungs, more);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 
 /* Loops over kinds. */
@@ -274,8 +272,7 @@ START_TEST(an_add_refused_for_its_last_id_leaves_nothing)
                 check_unchanged(&l, "add");
         }
         dci_index_destroy(l.index);
-        free(l.before.data);
-        free(rows);
+        test_free(l.before.data, rows);
         dci_context_destroy(context);
 }
 END_TEST

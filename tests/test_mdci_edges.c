@@ -24,8 +24,7 @@ static void setup(void)
 static void teardown(void)
 {
         dci_context_destroy(context);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 
 /* The tree is whole and exact at full effort. */
@@ -265,8 +264,7 @@ START_TEST(smallest_and_largest_shapes_are_exact)
                 const double recall = mdci_recall(index, ASKED, asked, K, 0.5);
                 ck_assert_double_gt(recall, 0.4);
                 dci_index_destroy(index);
-                free(wide);
-                free(asked);
+                test_free(wide, asked);
         }
 }
 END_TEST

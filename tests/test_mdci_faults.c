@@ -301,8 +301,7 @@ static void climb(int which, test_ladder ladder)
         s.simple = s.metric == DCI_METRIC_COSINE ? 3 : 0;
         const size_t rungs = ladder(1, born, lives[which / 3].life, &s);
         ck_assert_msg(rungs >= lives[which / 3].least / (test_short() ? 2 : 1), "%zu rungs", rungs);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 
 TEST_LADDERS(climb)

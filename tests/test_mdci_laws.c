@@ -30,8 +30,7 @@ static dci_index *in_pieces(const dci_index_config *config, size_t n, const floa
                 }
                 ck_ok(dci_index_add(index, here, some_rows, DIM, ids, NULL));
         }
-        free(some_rows);
-        free(ids);
+        test_free(some_rows, ids);
         return index;
 }
 
@@ -91,10 +90,7 @@ START_TEST(full_effort_equals_flat_bit_for_bit_before_and_after_removals)
                         tree_check(indices[form]);
                 dci_index_destroy(indices[form]);
         }
-        free(stored);
-        free(keys);
-        free(queries);
-        free(gone);
+        test_free(stored, keys, queries, gone);
 }
 END_TEST
 
@@ -122,8 +118,7 @@ START_TEST(rows_that_come_bit_by_bit_are_found_as_well_as_after_a_bulk_build)
                 dci_index_destroy(index);
         }
         dci_index_destroy(bulk);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -146,9 +141,7 @@ START_TEST(any_order_and_any_pieces_of_adds_give_the_same_nodes_and_exact_result
                 dci_index_destroy(index);
         }
         dci_index_destroy(whole);
-        free(keys);
-        free(queries);
-        free(shuffled);
+        test_free(keys, queries, shuffled);
 }
 END_TEST
 
@@ -231,10 +224,7 @@ START_TEST(ten_thousand_operations_leave_an_index_as_good_and_as_small_as_a_new_
         ck_assert_uint_le(mdci_memory(index).total, mdci_memory(fresh).total * 3 / 2);
         dci_index_destroy(index);
         dci_index_destroy(fresh);
-        free(now);
-        free(rows);
-        free(keys);
-        free(queries);
+        test_free(now, rows, keys, queries);
 }
 END_TEST
 
@@ -262,8 +252,7 @@ START_TEST(recall_grows_with_effort)
         }
         ck_assert_double_eq(last, 1.0);
         dci_index_destroy(index);
-        free(keys);
-        free(asked);
+        test_free(keys, asked);
 }
 END_TEST
 
@@ -313,8 +302,7 @@ START_TEST(instruction_sets_give_the_same_bits_from_avx2_on)
         }
         dci_index_destroy(first);
         dci_index_destroy(scalar);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -340,8 +328,7 @@ START_TEST(a_longer_row_that_comes_late_leaves_what_an_index_built_with_it_finds
                 dci_index_destroy(index);
         }
         dci_index_destroy(whole);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -380,8 +367,7 @@ START_TEST(trees_of_several_levels_obey_the_same_laws)
         dci_index_destroy(plain);
         dci_index_destroy(bulk);
         dci_index_destroy(index);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -425,8 +411,7 @@ START_TEST(a_level_comes_when_the_top_has_grown_and_goes_with_its_nodes)
         ck_assert_uint_eq(mdci_stats(index).n_levels, 1);
         ck_assert_uint_eq(mdci_stats(index).rebuilds, grown.rebuilds);
         dci_index_destroy(index);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 

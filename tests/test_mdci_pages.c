@@ -57,8 +57,7 @@ static void check_pages(const dci_index *index)
         ck_assert(stats.median_cell <= stats.p99_cell && stats.p99_cell <= stats.largest_cell);
         if (n > 0)
                 ck_assert_double_eq_tol(stats.page_fill, (double)sum / (double)(n * stats.page_rows), 1e-12);
-        free(pages);
-        free(seen);
+        test_free(pages, seen);
 }
 
 /* All pages, as one array by number. */
@@ -291,9 +290,7 @@ START_TEST(ids_counts_and_rows_follow_every_edit)
                         ck_assert_int_eq(memcmp(got + i * bytes, stored + (size_t)ids[i] * bytes, bytes), 0);
                 ck_refused(dci_index_reconstruct(index, 1, order + done, got, DIM), DCI_ERR_NOT_FOUND, "(number 0)");
         }
-        free(stored);
-        free(got);
-        free(order);
+        test_free(stored, got, order);
         dci_index_destroy(index);
 }
 END_TEST

@@ -49,8 +49,7 @@ START_TEST(results_are_the_same_bits_at_any_thread_count_and_batch_size)
         for (size_t s = 0; s < COUNT(shares); s++)
                 pdci_found_free(&want[s]);
         pdci_found_free(&got);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -86,8 +85,7 @@ START_TEST(groups_and_ranges_are_the_same_bits_at_any_thread_count)
                 dci_index_destroy(indices[i]);
                 dci_context_destroy(contexts[i]);
         }
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -331,8 +329,7 @@ START_TEST(readers_beside_a_writer_see_whole_batches_and_never_what_has_gone)
         check_what_is_left(&s, copy);
         dci_index_destroy(s.index);
         dci_context_destroy(context);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 

@@ -185,10 +185,7 @@ START_TEST(lifted_distances_are_inner_products)
                                         ck_ok(lift_queries(context, &mips, forms[f], &queries, &lifted_queries));
                                         check_identity(&mips, forms[f], &keys, &queries, &lifted_keys, &lifted_queries);
                                 }
-                        matrix_free(&keys);
-                        matrix_free(&queries);
-                        matrix_free(&lifted_keys);
-                        matrix_free(&lifted_queries);
+                        matrix_free(&keys, &queries, &lifted_keys, &lifted_queries);
                 }
         dci_context_destroy(context);
 }
@@ -255,10 +252,7 @@ START_TEST(the_nearest_is_the_largest_inner_product)
                 check_identity(&mips, forms[f], &few, &queries, &lifted_keys, &lifted_queries);
                 check_nearest(&mips, &keys, &queries, &lifted_keys, &lifted_queries);
         }
-        matrix_free(&keys);
-        matrix_free(&queries);
-        matrix_free(&lifted_keys);
-        matrix_free(&lifted_queries);
+        matrix_free(&keys, &queries, &lifted_keys, &lifted_queries);
         dci_context_destroy(context);
 }
 END_TEST
@@ -291,9 +285,7 @@ START_TEST(growing_in_batches_and_relifting_equals_one_fresh_lift)
                 matrix_same(&stored, &fresh);
                 for (size_t i = 0; i < keys.n; i++)
                         ck_assert_mem_eq(matrix_at(&stored, i, 0), matrix_at(&keys, i, 0), dim * sizeof(float));
-                matrix_free(&keys);
-                matrix_free(&stored);
-                matrix_free(&fresh);
+                matrix_free(&keys, &stored, &fresh);
         }
         dci_context_destroy(context);
 }
@@ -316,10 +308,7 @@ START_TEST(in_place_equals_out_of_place_at_every_level)
                         ck_ok(lift_queries(scalar, &mips, forms[f], &queries, &queries));
                         matrix_same(&queries, &out);
                         matrix_gaps_are_empty(&out);
-                        matrix_free(&rows);
-                        matrix_free(&keys);
-                        matrix_free(&queries);
-                        matrix_free(&out);
+                        matrix_free(&rows, &keys, &queries, &out);
                 }
         dci_context_destroy(context);
         dci_context_destroy(scalar);
@@ -375,9 +364,7 @@ START_TEST(bad_numbers_are_named_and_nothing_changes)
                         }
                         ck_refused(relift(context, &mips, &out), DCI_ERR_NUMBER, cases[c].part);
                         matrix_same(&out, &before);
-                        matrix_free(&rows);
-                        matrix_free(&out);
-                        matrix_free(&before);
+                        matrix_free(&rows, &out, &before);
                 }
         dci_context_destroy(context);
 }
@@ -401,9 +388,7 @@ START_TEST(a_key_longer_than_c_is_named_and_nothing_is_written)
         snprintf(part, sizeof part, "row %zu has squared norm", longest);
         ck_refused(relift(context, &mips, &lifted), DCI_ERR_NUMBER, part);
         matrix_same(&lifted, &before);
-        matrix_free(&keys);
-        matrix_free(&lifted);
-        matrix_free(&before);
+        matrix_free(&keys, &lifted, &before);
         dci_context_destroy(context);
 }
 END_TEST
@@ -526,8 +511,7 @@ END_TEST
 
 int main(void)
 {
-        dci_isa isas[6];
-        int n_isas = (int)test_isas(isas);
+        int n_isas = (int)test_n_isas();
         Suite *suite = suite_create("mips");
         TCase *lift = test_case(suite, "lift", 60);
         tcase_add_loop_test(lift, the_first_fit_takes_the_largest_squared_norm, 0, n_isas);

@@ -83,18 +83,16 @@ static void compare(const dci_nearest *nearest, const float *points, size_t n_po
 START_TEST(the_nearest_is_what_the_canonical_kernel_says)
 {
         const size_t n = shapes[_i].n_centres, n_points = shapes[_i].n_points, dim = shapes[_i].dim, ld = dim + 3;
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *centres = test_normal(n, ld, 1), *points = test_normal(n_points, dim, 2);
         for (size_t c = 5; c < n; c += 5)
                 memcpy(centres + c * ld, centres + (c - 5) * ld, dim * sizeof *centres);
         for (size_t i = 0; i < n_isas; i++) {
-                ready r = make_ready(test_context_isa(isas[i]), centres, ld, n, dim);
+                ready r = make_ready(test_context_of_level((int)i), centres, ld, n, dim);
                 compare(&r.nearest, points, n_points, r.scratch);
                 drop(&r);
         }
-        free(centres);
-        free(points);
+        test_free(centres, points);
 }
 END_TEST
 
@@ -102,13 +100,12 @@ END_TEST
 START_TEST(points_that_were_made_ready_find_the_same)
 {
         const size_t n = shapes[_i].n_centres, n_points = 7 * shapes[_i].n_points, dim = shapes[_i].dim, ld = dim + 1;
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *centres = test_normal(n, dim, 12), *points = test_normal(n_points, ld, 13);
         int32_t *wanted = malloc(n_points * sizeof *wanted), *found = malloc(n_points * sizeof *found);
         float *wanted_scores = malloc(n_points * sizeof(float)), *scores = malloc(n_points * sizeof(float));
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 const size_t point_bytes = dci_nearest_points_bytes(context, n_points, dim);
                 void *point_memory = dci_alloc(context, point_bytes, 1);
                 ready r = make_ready(context, centres, dim, n, dim);
@@ -129,12 +126,7 @@ START_TEST(points_that_were_made_ready_find_the_same)
                 dci_free(context, point_memory, point_bytes, 1);
                 drop(&r);
         }
-        free(centres);
-        free(points);
-        free(wanted);
-        free(found);
-        free(wanted_scores);
-        free(scores);
+        test_free(centres, points, wanted, found, wanted_scores, scores);
 }
 END_TEST
 
@@ -142,12 +134,11 @@ END_TEST
 START_TEST(offsets_and_closed_centres_decide)
 {
         enum { DIM = 24, N = 150, POINTS = 70 };
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *centres = test_normal(N, DIM, 14), *points = test_normal(POINTS, DIM, 15);
         float *offsets = test_normal(N, 1, 16);
         for (size_t i = 0; i < 3 * n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i / 3]);
+                dci_context *context = test_context_of_level((int)(i / 3));
                 const size_t step = i % 3 == 0 ? N : i % 3 == 1 ? 2 : 1;
                 ready r = make_ready(context, centres, DIM, N, DIM);
                 int32_t found[POINTS];
@@ -175,9 +166,7 @@ START_TEST(offsets_and_closed_centres_decide)
                 }
                 drop(&r);
         }
-        free(centres);
-        free(points);
-        free(offsets);
+        test_free(centres, points, offsets);
 }
 END_TEST
 
@@ -194,11 +183,10 @@ static void counted(const float *query, const void *base, size_t stride, size_t 
 START_TEST(closed_centres_are_never_scored)
 {
         enum { DIM = 32, N = 2048, OPEN = 64, POINTS = 100 };
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *centres = test_normal(N, DIM, 20), *points = test_normal(POINTS, DIM, 21);
         for (size_t i = 0; i < n_isas; i++) {
-                ready r = make_ready(test_context_isa(isas[i]), centres, DIM, N, DIM);
+                ready r = make_ready(test_context_of_level((int)i), centres, DIM, N, DIM);
                 dci_kernels kernels = *r.nearest.kernels;
                 int32_t found[POINTS];
                 canonical = kernels.score_strided[DCI_F32 - 1][DCI_FORM_DOT];
@@ -218,8 +206,7 @@ START_TEST(closed_centres_are_never_scored)
                 }
                 drop(&r);
         }
-        free(centres);
-        free(points);
+        test_free(centres, points);
 }
 END_TEST
 
@@ -234,15 +221,14 @@ static void fill_groups(float *rows, size_t n, size_t dim, float far)
 START_TEST(by_distance_the_nearest_is_what_the_canonical_distance_says)
 {
         enum { DIM = 17, N = 150, POINTS = 70 };
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *centres = test_normal(N, DIM, 22), *points = test_normal(POINTS, DIM, 23);
         fill_groups(centres, N, DIM, (float)pow(10.0, _i));
         fill_groups(points, POINTS, DIM, (float)pow(10.0, _i));
         memcpy(centres + 9 * DIM, centres + 5 * DIM, DIM * sizeof *centres);
         for (size_t i = 0; i < n_isas; i++) {
                 dci_nearest moved;
-                ready r = make_ready(test_context_isa(isas[i]), centres, DIM, N, DIM);
+                ready r = make_ready(test_context_of_level((int)i), centres, DIM, N, DIM);
                 const size_t bytes = dci_nearest_bytes(r.context, 2 * N, DIM);
                 void *memory = dci_alloc(r.context, bytes, 1);
                 r.nearest.by_distance = true;
@@ -272,8 +258,7 @@ START_TEST(by_distance_the_nearest_is_what_the_canonical_distance_says)
                 dci_free(r.context, memory, bytes, 1);
                 drop(&r);
         }
-        free(centres);
-        free(points);
+        test_free(centres, points);
 }
 END_TEST
 
@@ -309,9 +294,7 @@ START_TEST(centres_that_come_go_and_change_are_as_if_made_ready_anew)
         compare(&moved, points, POINTS, r.scratch);
         dci_free(context, memory, large, 1);
         drop(&r);
-        free(centres);
-        free(others);
-        free(points);
+        test_free(centres, others, points);
 }
 END_TEST
 
@@ -327,8 +310,7 @@ START_TEST(long_centres_cost_time_and_nothing_else)
         ready r = make_ready(test_context(1), centres, DIM, N, DIM);
         compare(&r.nearest, points, POINTS, r.scratch);
         drop(&r);
-        free(centres);
-        free(points);
+        test_free(centres, points);
 }
 END_TEST
 
@@ -337,11 +319,10 @@ START_TEST(sums_of_rows_are_those_of_a_loop)
 {
         static const size_t dims[] = {1, 15, 16, 17, 63, 64, 65, 80, 130};
         enum { N = 19 };
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *numbers = test_normal(N, MAX_DIM, 8), *weights = test_normal(N, 1, 9);
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 const dci_kernels *kernels = context->kernels;
                 for (dci_dtype dtype = DCI_F32; dtype <= DCI_BF16; dtype++)
                         for (size_t d = 0; d < 2 * sizeof dims / sizeof dims[0]; d++) {
@@ -371,19 +352,17 @@ START_TEST(sums_of_rows_are_those_of_a_loop)
                         }
                 dci_context_destroy(context);
         }
-        free(numbers);
-        free(weights);
+        test_free(numbers, weights);
 }
 END_TEST
 
 START_TEST(the_best_of_each_column_is_that_of_a_loop)
 {
         enum { ROWS = 37, COLUMNS = 48, LD = 50 };
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *products = test_normal(ROWS, LD, 10), *offsets = test_normal(ROWS, 1, 11), out[COLUMNS];
         for (size_t i = 0; i < n_isas; i++) {
-                dci_context *context = test_context_isa(isas[i]);
+                dci_context *context = test_context_of_level((int)i);
                 context->kernels->columns_best(products, LD, ROWS, COLUMNS, offsets, out);
                 for (size_t c = 0; c < COLUMNS; c++) {
                         float best = -INFINITY;
@@ -393,8 +372,7 @@ START_TEST(the_best_of_each_column_is_that_of_a_loop)
                 }
                 dci_context_destroy(context);
         }
-        free(products);
-        free(offsets);
+        test_free(products, offsets);
 }
 END_TEST
 
@@ -403,8 +381,7 @@ START_TEST(products_and_their_hits_are_those_of_a_loop)
 {
         static const size_t dims[] = {1, 2, 15, 64, 65, 191, 192, 193, 400}, rows[] = {1, 2, 3, 5, 6, 12, 13, 29};
         enum { LD = 403, MOST = 29, C = DCI_PRODUCT_COLUMNS };
-        dci_isa isas[6];
-        const size_t n_isas = test_isas(isas);
+        const size_t n_isas = test_n_isas();
         float *numbers = test_normal(MOST, LD, 17), *others = test_normal(C, LD, 18),
               *offsets = test_normal(MOST, 1, 19);
         float *columns = malloc(400 * C * sizeof *columns), *products = malloc(MOST * C * sizeof *products);
@@ -412,7 +389,7 @@ START_TEST(products_and_their_hits_are_those_of_a_loop)
                 const size_t dim = dims[i / (sizeof rows / sizeof *rows) % (sizeof dims / sizeof *dims)];
                 const size_t n = rows[i % (sizeof rows / sizeof *rows)], n_columns = i % 3 == 0 ? C : 1 + i % C;
                 dci_context *context =
-                        test_context_isa(isas[i / (sizeof dims / sizeof *dims) / (sizeof rows / sizeof *rows)]);
+                        test_context_of_level((int)(i / (sizeof dims / sizeof *dims) / (sizeof rows / sizeof *rows)));
                 float thresholds[C];
                 uint32_t hit_rows[MOST + 1], hit_bits[MOST + 1];
                 context->kernels->pack_columns(others, LD, n_columns, dim, columns);
@@ -443,11 +420,7 @@ START_TEST(products_and_their_hits_are_those_of_a_loop)
                 ck_assert_uint_eq(at, n_hits);
                 dci_context_destroy(context);
         }
-        free(numbers);
-        free(others);
-        free(offsets);
-        free(columns);
-        free(products);
+        test_free(numbers, others, offsets, columns, products);
 }
 END_TEST
 

@@ -411,8 +411,7 @@ static pdci_walk *walk_of(dci_index *index, bool (*admits)(int64_t), int64_t *id
         }
         pdci_walk *walk = pdci_walk_create(index->config.num_comp_indices, index->config.num_simp_indices, n,
                                            projections, ids, admitted);
-        free(projections);
-        free(admitted);
+        test_free(projections, admitted);
         return walk;
 }
 
@@ -477,9 +476,7 @@ static void check_answers(const dci_index *index, const pdci_walk *walk, const f
                 ck_assert_uint_eq(n_got, k);
                 pdci_found_free(&found);
         }
-        free(by_slot);
-        free(by_id);
-        free(got);
+        test_free(by_slot, by_id, got);
 }
 
 /* Loops over metrics and formats. */
@@ -517,9 +514,7 @@ START_TEST(an_index_of_the_trace_answers_with_what_the_walk_retrieves)
                 }
                 pdci_found_free(&ranking);
         }
-        free(ids);
-        free(keys);
-        free(queries);
+        test_free(ids, keys, queries);
         dci_index_destroy(index);
         dci_index_destroy(flat);
         dci_context_destroy(context);

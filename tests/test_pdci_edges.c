@@ -42,8 +42,7 @@ START_TEST(few_rows_are_all_found_and_the_rest_is_padded)
                 }
                 dci_index_destroy(index);
         }
-        free(rows);
-        free(query);
+        test_free(rows, query);
 }
 END_TEST
 
@@ -98,10 +97,7 @@ START_TEST(equal_rows_are_found_in_id_order)
                 }
                 dci_index_destroy(index);
         }
-        free(row);
-        free(rows);
-        free(queries);
-        free(ids);
+        test_free(row, rows, queries, ids);
 }
 END_TEST
 
@@ -132,8 +128,7 @@ START_TEST(copies_of_the_query_are_found_at_the_least_budget)
                 }
                 dci_index_destroy(index);
         }
-        free(rows);
-        free(ids);
+        test_free(rows, ids);
 }
 END_TEST
 
@@ -183,8 +178,7 @@ START_TEST(cosine_keeps_zero_rows_and_zero_queries_when_asked)
                 }
                 pdci_found_free(&found);
         }
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
         dci_index_destroy(index);
         dci_index_destroy(flat);
 }
@@ -304,8 +298,7 @@ START_TEST(directions_follow_the_seed_alone)
                 dci_index_destroy(c);
         }
         dci_context_destroy(other_context);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -338,8 +331,7 @@ START_TEST(another_composite_index_only_adds_candidates)
                 dci_index_destroy(more);
         }
         ck_assert_uint_gt(added, 0);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 

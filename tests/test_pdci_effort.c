@@ -91,9 +91,7 @@ START_TEST(candidates_of_less_effort_are_candidates_of_more)
                                         ck_abort_msg("effort %zu lost id %zu", e, i);
                         memcpy(had, has, N * sizeof *had);
                 }
-                free(had);
-                free(has);
-                free(ids);
+                test_free(had, has, ids);
         }
         dci_index_destroy(index);
 }

@@ -27,8 +27,7 @@ static void teardown(void)
 {
         dci_index_destroy(index_of_few);
         dci_context_destroy(context);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 
 /* The index answers as a new one of the same rows. */
@@ -324,8 +323,7 @@ START_TEST(every_allocation_may_fail_once)
                 }
                 ck_assert_uint_ge(failures, 40); /* the ladder has that many rungs, or it tests nothing */
         }
-        free(many);
-        free(asked);
+        test_free(many, asked);
 }
 END_TEST
 

@@ -76,9 +76,7 @@ START_TEST(full_effort_equals_flat_bit_for_bit)
         pdci_agree(indices[1], NULL, indices[2], Q, queries, "owned and borrowed");
         for (int form = 0; form < 3; form++)
                 dci_index_destroy(indices[form]);
-        free(stored);
-        free(keys);
-        free(queries);
+        test_free(stored, keys, queries);
 }
 END_TEST
 
@@ -122,14 +120,10 @@ START_TEST(any_order_and_any_pieces_of_adds_give_the_same_index)
                 snprintf(what, sizeof what, "order %zu, pieces of %zu", c % 3, piece);
                 pdci_agree(whole, NULL, index, Q, queries, what);
                 dci_index_destroy(index);
-                free(rows);
-                free(ids);
+                test_free(rows, ids);
         }
         dci_index_destroy(whole);
-        free(keys);
-        free(queries);
-        free(shuffled);
-        free(id_of_row);
+        test_free(keys, queries, shuffled, id_of_row);
 }
 END_TEST
 
@@ -161,10 +155,7 @@ START_TEST(removed_rows_leave_no_trace)
                 dci_index_destroy(index);
                 dci_index_destroy(never);
         }
-        free(ids);
-        free(gone);
-        free(keys);
-        free(queries);
+        test_free(ids, gone, keys, queries);
 }
 END_TEST
 
@@ -191,8 +182,7 @@ START_TEST(a_search_never_returns_what_was_removed)
                 pdci_found_free(&found);
         }
         dci_index_destroy(index);
-        free(keys);
-        free(order);
+        test_free(keys, order);
 }
 END_TEST
 
@@ -257,8 +247,7 @@ START_TEST(any_sequence_of_adds_and_removes_equals_a_new_index)
                 }
                 check_against_new(index, m, longest, queries);
         }
-        free(m);
-        free(queries);
+        test_free(m, queries);
         dci_index_destroy(index);
 }
 END_TEST
@@ -322,12 +311,7 @@ START_TEST(a_filter_equals_an_index_of_the_admitted_rows)
                 dci_index_destroy(alone);
         }
         dci_index_destroy(all);
-        free(keys);
-        free(queries);
-        free(few);
-        free(ids);
-        free(few_ids);
-        free(listed);
+        test_free(keys, queries, few, ids, few_ids, listed);
 }
 END_TEST
 

@@ -56,8 +56,7 @@ START_TEST(results_are_the_same_bits_at_any_thread_count_and_batch_size)
         }
         for (size_t b = 0; b < COUNT(budgets); b++)
                 pdci_found_free(&want[b]);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -87,8 +86,7 @@ START_TEST(range_results_are_the_same_bits_at_any_thread_count)
                 dci_index_destroy(indices[i]);
                 dci_context_destroy(contexts[i]);
         }
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 

@@ -283,11 +283,10 @@ static void add_extremes(dci_index *index, size_t dim)
 /* Loops over kinds and metrics; every pair of instruction sets. */
 START_TEST(files_travel_between_instruction_sets)
 {
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
+        const size_t n = test_n_isas();
         for (size_t f = 0; f < 2 * n; f++) {
                 const size_t from = f / 2, keep = f % 2;
-                dci_context *writes = test_context_isa(isas[from]);
+                dci_context *writes = test_context_of_level((int)from);
                 dci_index_config config = index_config(1000, DCI_METRIC_L2 + _i / 3, DCI_F32);
                 dci_index *index = NULL;
                 config.kind = DCI_KIND_FLAT + _i % 3;
@@ -296,7 +295,7 @@ START_TEST(files_travel_between_instruction_sets)
                 add_extremes(index, config.dim);
                 persist_bytes bytes = persist_save(index);
                 for (size_t to = 0; to < n; to++) {
-                        dci_context *reads = test_context_isa(isas[to]);
+                        dci_context *reads = test_context_of_level((int)to);
                         dci_index *loaded = persist_load(reads, &bytes);
                         persist_bytes again = persist_save(loaded);
                         ck_assert(persist_equal(&bytes, &again));

@@ -429,8 +429,7 @@ START_TEST(loading_takes_no_more_memory_than_stated)
                 dci_index_destroy(index);
                 dci_context_destroy(counted);
                 persist_free(&bytes);
-                free(rows);
-                free(ids);
+                test_free(rows, ids);
         }
 }
 END_TEST

@@ -320,8 +320,7 @@ static pile widened(const persist_bytes *bytes, size_t dim)
                 }
         }
         ck_ok(dci_file_write(&sink, DCI_INDEX_FILE_KIND, DCI_INDEX_FILE_VERSION, file.n_sections, file.sections));
-        free(rows);
-        free(mean);
+        test_free(rows, mean);
         return out;
 }
 
@@ -345,8 +344,7 @@ static dci_index *much_drawn(size_t n, size_t dim)
                         ids[i++] = id;
         ck_ok(dci_index_add(index, n, rows, dim, ids, NULL));
         ck_assert(index->tree->n_levels == DCI_MAX_LEVELS && index->tree->levels[DCI_MAX_LEVELS - 1].n == n);
-        free(ids);
-        free(rows);
+        test_free(ids, rows);
         return index;
 }
 

@@ -54,7 +54,7 @@ static const int errors[] = {EIO, ENOSPC, EACCES, EROFS, EDQUOT};
 START_TEST(a_save_whose_nth_call_fails_leaves_the_old_file_or_the_new_one)
 {
         world = saved_make(_i, 1);
-        const size_t descriptors = syscalls_descriptors();
+        const size_t descriptors = test_entries("/proc/self/fd");
         for (size_t e = 0; e < COUNT(errors); e++) {
                 bool struck = true;
                 for (size_t nth = 1; struck; nth++) {
@@ -70,7 +70,7 @@ START_TEST(a_save_whose_nth_call_fails_leaves_the_old_file_or_the_new_one)
                         ck_assert_msg(status == DCI_OK || strstr(dci_last_error(), strerror(errors[e])) != NULL,
                                       "call %zu: %s", nth, dci_last_error());
                         ck_assert_uint_eq(scratch_count(), 1);
-                        ck_assert_uint_eq(syscalls_descriptors(), descriptors);
+                        ck_assert_uint_eq(test_entries("/proc/self/fd"), descriptors);
                         ck_ok(saved_save(&world, SAVED_NEW, scratch_path("file")));
                         ck_assert_int_eq(saved_state_of(&world, "file"), SAVED_NEW);
                 }
@@ -83,7 +83,7 @@ END_TEST
 START_TEST(a_disk_that_fails_for_good_costs_the_temporary_file_and_no_other)
 {
         world = saved_make(_i, 1);
-        const size_t descriptors = syscalls_descriptors();
+        const size_t descriptors = test_entries("/proc/self/fd");
         bool struck = true;
         for (size_t nth = 1; struck; nth++) {
                 const dci_status status = save_under((syscalls_fault){SYS_ERROR, SYS_ANY, EIO, nth, SIZE_MAX});
@@ -94,7 +94,7 @@ START_TEST(a_disk_that_fails_for_good_costs_the_temporary_file_and_no_other)
                 ck_assert_uint_le(scratch_count(), 2);
                 ck_assert_uint_le(scratch_remove_leftovers(), 1);
                 ck_assert_uint_eq(scratch_count(), 1);
-                ck_assert_uint_eq(syscalls_descriptors(), descriptors);
+                ck_assert_uint_eq(test_entries("/proc/self/fd"), descriptors);
                 ck_ok(saved_save(&world, SAVED_NEW, scratch_path("file")));
         }
 }
@@ -129,7 +129,7 @@ START_TEST(a_load_whose_nth_call_fails_leaves_nothing_behind)
         const bool mapped = _i >= SAVED_KINDS;
         world = saved_make(_i % SAVED_KINDS, 1);
         scratch_put("file", world.bytes[SAVED_NEW], world.n_bytes[SAVED_NEW]);
-        const size_t descriptors = syscalls_descriptors();
+        const size_t descriptors = test_entries("/proc/self/fd");
         const size_t bytes = world.kv != NULL ? kv_info(world.kv).n_sequences : 0;
         bool struck = true;
         for (size_t nth = 1; struck; nth++) {
@@ -137,7 +137,7 @@ START_TEST(a_load_whose_nth_call_fails_leaves_nothing_behind)
                 struck = syscalls_struck() > 0;
                 ck_assert_msg(status == DCI_OK || (status == DCI_ERR_IO && struck), "call %zu: %s", nth,
                               dci_last_error());
-                ck_assert_uint_eq(syscalls_descriptors(), descriptors);
+                ck_assert_uint_eq(test_entries("/proc/self/fd"), descriptors);
                 ck_assert(world.kv == NULL || kv_info(world.kv).n_sequences == bytes);
                 ck_ok(load_under((syscalls_fault){SYS_ERROR, SYS_ANY, EINTR, nth, 1}, false));
         }
@@ -161,7 +161,7 @@ END_TEST
 START_TEST(an_array_of_which_a_call_fails_is_not_read)
 {
         const float row[3] = {1.0f, 2.0f, 3.0f};
-        const size_t three = 3, descriptors = syscalls_descriptors();
+        const size_t three = 3, descriptors = test_entries("/proc/self/fd");
         test_memory memory;
         dci_context *context = test_context_with(&memory, 1);
         const size_t live = atomic_load(&memory.live_bytes);
@@ -178,7 +178,7 @@ START_TEST(an_array_of_which_a_call_fails_is_not_read)
                 ck_assert(status == DCI_OK ? memcmp(npy.data, row, sizeof row) == 0 : npy.data == NULL);
                 dci_npy_free(&npy);
                 ck_assert_uint_eq(atomic_load(&memory.live_bytes), live);
-                ck_assert_uint_eq(syscalls_descriptors(), descriptors);
+                ck_assert_uint_eq(test_entries("/proc/self/fd"), descriptors);
         }
         ck_assert_uint_ge(syscalls_made(SYS_READ), 3);
         dci_context_destroy(context);

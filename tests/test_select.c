@@ -294,15 +294,13 @@ START_TEST(bounds_from_a_sample_nearly_always_hold_the_kth)
         }
         ck_assert_uint_le(missed, 2);
         ck_assert_uint_eq(wide, 0); /* bounds that keep everything would be no help */
-        free(sorted);
-        free(values);
+        test_free(sorted, values);
 }
 END_TEST
 
 int main(void)
 {
-        dci_isa isas[6];
-        const int n = (int)test_isas(isas);
+        const int n = (int)test_n_isas();
         Suite *suite = suite_create("select");
         TCase *tcase = test_case(suite, "select", 300);
         tcase_add_loop_test(tcase, farthest_is_the_largest_difference_of_each_row, 0, n);

@@ -299,8 +299,7 @@ START_TEST(narrowing_rounds_to_nearest_even)
                                                      wanted[first + i]);
                 }
         }
-        free(values);
-        free(wanted);
+        test_free(values, wanted);
 }
 END_TEST
 
@@ -532,8 +531,7 @@ START_TEST(tile_products_are_those_of_the_rounded_rows)
                 for (size_t i = 0; i < (n_rows - 1) * ld; i++)
                         ck_assert(i % ld < n_queries || out[i] == 77);
         }
-        free(row_values);
-        free(query_values);
+        test_free(row_values, query_values);
         dci_context_destroy(context);
 }
 END_TEST

@@ -17,10 +17,9 @@ enum { N_DIMS = sizeof dims / sizeof dims[0], N_COUNTS = sizeof counts / sizeof 
 /* The tables of this machine, scalar first. */
 static size_t all_kernels(const dci_kernels *out[6])
 {
-        dci_isa isas[6];
-        const size_t n = test_isas(isas);
+        const size_t n = test_n_isas();
         for (size_t i = 0; i < n; i++)
-                out[i] = dci_kernels_for(isas[i]);
+                out[i] = test_kernels_of_level((int)i);
         return n;
 }
 
@@ -50,8 +49,7 @@ START_TEST(squares_are_sums_in_ascending_order)
                                         test_hold(out[i * ld + j] ==
                                                   product_of(x, ld, counts[c], i, j, all[k]->isa != DCI_ISA_SCALAR));
                 }
-        free(x);
-        free(out);
+        test_free(x, out);
 }
 END_TEST
 
@@ -141,11 +139,7 @@ START_TEST(doubles_are_the_same_bits_everywhere)
                 }
                 test_hold(x[n] == 77.0 && y[n] == 77.0);
         }
-        free(a);
-        free(b);
-        free(c);
-        free(x);
-        free(y);
+        test_free(a, b, c, x, y);
 }
 END_TEST
 

@@ -48,8 +48,7 @@ START_TEST(exponentials_are_right_to_their_last_bit_or_so)
                                 ck_abort_msg("exp(%a) is not %a: error %g", (double)difference, (double)got[i],
                                              exp_error(got[i], difference));
                 }
-                free(values);
-                free(got);
+                test_free(values, got);
         }
 }
 END_TEST
@@ -240,8 +239,7 @@ START_TEST(blends_are_the_sums_of_each_query)
                         }
                 }
         }
-        free(numbers);
-        free(s);
+        test_free(numbers, s);
 }
 END_TEST
 
@@ -281,8 +279,7 @@ START_TEST(split_weights_are_products_to_14_bits)
                 }
                 ck_assert(total == got.total && most == (int64_t)DCI_SPLIT_UNITS);
         }
-        free(terms);
-        free(scales);
+        test_free(terms, scales);
 }
 END_TEST
 
@@ -314,8 +311,7 @@ END_TEST
 
 int main(void)
 {
-        dci_isa isas[6];
-        const int n_levels = (int)test_isas(isas);
+        const int n_levels = (int)test_n_isas();
         Suite *suite = suite_create("simd_attention");
         TCase *tcase = test_case(suite, "simd_attention", 300);
         tcase_add_loop_test(tcase, exponentials_are_right_to_their_last_bit_or_so, 0, n_levels);

@@ -246,8 +246,7 @@ START_TEST(bits_are_those_of_other_processors)
                 (side == 0 ? kernels : others)->add(terms[side], s.scale, MAX_QUERIES, sums[side]);
         }
         ck_assert(memcmp(sums[0], sums[1], sizeof sums[0]) == 0);
-        free(rows);
-        free(same);
+        test_free(rows, same);
 }
 END_TEST
 

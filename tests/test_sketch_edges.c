@@ -23,8 +23,7 @@ static void setup(void)
 
 static void teardown(void)
 {
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
         dci_context_destroy(context);
 }
 
@@ -226,8 +225,7 @@ START_TEST(queries_whose_squares_vanish_are_refused_by_a_fit)
                 dci_sketch_destroy(s);
         }
         ck_assert_uint_gt(refused, 10);
-        free(asked);
-        free(scaled);
+        test_free(asked, scaled);
 }
 END_TEST
 
@@ -396,10 +394,7 @@ START_TEST(huge_and_tiny_norms_keep_to_the_bound)
                         sketch_seen_free(&seen);
                         dci_sketch_destroy(s);
                 }
-        free(normal);
-        free(asked);
-        free(scaled);
-        free(ask);
+        test_free(normal, asked, scaled, ask);
 }
 END_TEST
 

@@ -141,10 +141,7 @@ static void climb(int which, test_ladder ladder)
         for (size_t s = 0; s <= COUNT(steps); s++)
                 sketch_seen_free(&l.wanted[s]);
         dci_context_destroy(context);
-        free(numbers);
-        free(asked);
-        free(rows);
-        free(queries);
+        test_free(numbers, asked, rows, queries);
 }
 
 TEST_LADDERS(climb)
@@ -181,8 +178,7 @@ static size_t scan_all(void *prepared)
         }
         ck_assert_mem_eq(scores, s->scores, (size_t)GROUP * MANY * sizeof *scores);
         dci_sketch_destroy(s->sketch);
-        free(scores);
-        free(s);
+        test_free(scores, s);
         return none.failures;
 }
 
@@ -201,8 +197,7 @@ START_TEST(scans_that_threads_share_may_find_no_memory)
         dci_sketch_destroy(plain->sketch);
         free(plain);
         dci_context_destroy(context);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 

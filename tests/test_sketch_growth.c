@@ -45,9 +45,7 @@ START_TEST(any_batches_give_the_same_codes)
         }
         sketch_seen_free(&wanted);
         dci_sketch_destroy(whole);
-        free(rows);
-        free(queries);
-        free(mean);
+        test_free(rows, queries, mean);
 }
 END_TEST
 
@@ -87,8 +85,7 @@ START_TEST(truncated_rows_were_never_there)
         }
         sketch_seen_free(&wanted);
         dci_sketch_destroy(plain);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 
@@ -149,9 +146,7 @@ START_TEST(a_batch_after_all_rows_were_cut_is_coded_as_in_a_new_sketch)
                         dci_sketch_destroy(again);
                         dci_sketch_destroy(fresh);
                 }
-        free(old);
-        free(rows);
-        free(queries);
+        test_free(old, rows, queries);
 }
 END_TEST
 
@@ -169,8 +164,7 @@ START_TEST(few_rows_do_not_move_the_centre_of_a_batch_behind_them)
         ck_assert_msg(here < 1.1 * wanted, "%g, alone %g", here, wanted);
         dci_sketch_destroy(joined);
         dci_sketch_destroy(alone);
-        free(old);
-        free(rows);
+        test_free(old, rows);
 }
 END_TEST
 
@@ -189,8 +183,7 @@ START_TEST(rows_that_were_cut_begin_no_centre)
         ck_assert_msg(here < 1.5 * before, "%g after %g", here, before);
         ck_assert_uint_eq(sketch_info(sketch).centres, 1);
         dci_sketch_destroy(sketch);
-        free(rows);
-        free(far);
+        test_free(rows, far);
 }
 END_TEST
 
@@ -212,8 +205,7 @@ START_TEST(centres_follow_rows_of_which_some_are_cut_each_time)
                 dci_sketch_destroy(sketch);
         }
         dci_sketch_destroy(own);
-        free(rows);
-        free(far);
+        test_free(rows, far);
 }
 END_TEST
 
@@ -244,8 +236,7 @@ START_TEST(a_sketch_that_is_used_again_is_as_good_as_a_new_one)
                 free(rows);
         }
         dci_sketch_destroy(sketch);
-        free(queries);
-        free(fitted);
+        test_free(queries, fitted);
 }
 END_TEST
 
@@ -276,8 +267,7 @@ START_TEST(continuations_that_were_cut_leave_no_centre_behind)
         }
         sketch_seen_free(&before);
         dci_sketch_destroy(sketch);
-        free(prefix);
-        free(queries);
+        test_free(prefix, queries);
 }
 END_TEST
 
@@ -336,9 +326,7 @@ START_TEST(centres_follow_a_stream)
         ck_assert_uint_eq(sketch_info(stream).transforms, 1);
         sketch_seen_free(&seen);
         dci_sketch_destroy(stream);
-        free(rows);
-        free(ways);
-        free(queries);
+        test_free(rows, ways, queries);
 }
 END_TEST
 
@@ -376,8 +364,7 @@ static double recall(int32_t bits, bool learned)
                         }
                 }
         dci_sketch_destroy(sketch);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
         return (double)hits / (double)(n_queries * TOP);
 }
 
@@ -412,8 +399,7 @@ START_TEST(codes_before_a_fit_stay_as_they_are)
         sketch_seen_free(&before);
         sketch_seen_free(&after);
         dci_sketch_destroy(sketch);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 
@@ -438,9 +424,7 @@ START_TEST(drift_tells_rows_that_have_changed)
         ck_ok(dci_sketch_append(sketch, N, changed, DIM));
         ck_assert_double_eq_tol(sketch_info(sketch).drift, 1.0, 0.25);
         dci_sketch_destroy(sketch);
-        free(rows);
-        free(queries);
-        free(changed);
+        test_free(rows, queries, changed);
 }
 END_TEST
 
@@ -454,8 +438,7 @@ START_TEST(drift_tells_distortion_where_there_was_none)
         ck_ok(dci_sketch_append(sketch, N, rows, DIM));
         ck_assert_double_gt(sketch_info(sketch).drift, 1.5);
         dci_sketch_destroy(sketch);
-        free(rows);
-        free(zero);
+        test_free(rows, zero);
 }
 END_TEST
 

@@ -37,11 +37,7 @@ static void check_bounds(size_t dim, int32_t bits, size_t transform, int32_t cen
         sketch_obey(&seen, rows, queries, what);
         sketch_seen_free(&seen);
         dci_sketch_destroy(sketch);
-        free(mean);
-        free(rows);
-        free(queries);
-        free(narrow);
-        free(asked);
+        test_free(mean, rows, queries, narrow, asked);
 }
 
 /* Loops over dimensions and widths. Formats and kinds of rows take turns. */
@@ -76,8 +72,7 @@ START_TEST(estimates_of_real_keys_lie_within_the_certain_bound)
                 sketch_seen_free(&seen);
                 dci_sketch_destroy(sketch);
         }
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -100,8 +95,7 @@ START_TEST(queries_along_the_residual_keep_to_the_certain_bound)
                 sketch_obey(&seen, rows, along, "along the residual");
                 sketch_seen_free(&seen);
                 dci_sketch_destroy(sketch);
-                free(rows);
-                free(along);
+                test_free(rows, along);
         }
 }
 END_TEST
@@ -147,8 +141,7 @@ START_TEST(bounds_of_long_rows_hold_where_they_are_reached)
                 sketch_obey(&seen, rows, query, "long rows");
                 sketch_seen_free(&seen);
                 dci_sketch_destroy(sketch);
-                free(rows);
-                free(query);
+                test_free(rows, query);
         }
 }
 END_TEST
@@ -172,8 +165,7 @@ START_TEST(bounds_hold_for_long_rows_at_the_centre)
                                 sketch_seen_free(&seen);
                                 dci_sketch_destroy(sketch);
                         }
-                        free(row);
-                        free(query);
+                        test_free(row, query);
                 }
 }
 END_TEST
@@ -214,8 +206,7 @@ START_TEST(bounds_hold_with_their_probability)
                                 ck_assert_msg(within[p][i] >= probabilities[p] * SEEDS,
                                               "dim %zu, row %zu, query %zu: %d of %d within the bound of %g", dim,
                                               i % N, i / N, within[p][i], SEEDS, probabilities[p]);
-                free(rows);
-                free(queries);
+                test_free(rows, queries);
         }
 }
 END_TEST
@@ -236,8 +227,7 @@ START_TEST(only_random_rotations_have_bounds_of_a_probability)
                                                       : half[i] == certain[i] && likely[i] == certain[i]);
                 dci_sketch_destroy(sketch);
         }
-        free(rows);
-        free(query);
+        test_free(rows, query);
 }
 END_TEST
 
@@ -265,8 +255,7 @@ START_TEST(more_bits_give_smaller_bounds)
                 sketch_seen_free(&seen);
                 dci_sketch_destroy(sketch);
         }
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 
@@ -300,10 +289,7 @@ START_TEST(scores_are_products_with_decoded_rows)
                 sketch_seen_free(&seen);
                 dci_sketch_destroy(sketch);
         }
-        free(rows);
-        free(queries);
-        free(scratch);
-        free(bytes);
+        test_free(rows, queries, scratch, bytes);
 }
 END_TEST
 
@@ -327,8 +313,7 @@ START_TEST(random_estimates_are_unbiased)
         }
         ck_assert_double_gt(sum2, 0.0);
         ck_assert_double_le(fabs(sum / SEEDS), 4.0 * sqrt(sum2 / SEEDS / SEEDS));
-        free(row);
-        free(query);
+        test_free(row, query);
 }
 END_TEST
 
@@ -380,9 +365,7 @@ START_TEST(search_gives_the_highest_scores_in_order)
                         sketch_seen_free(&seen);
                         dci_sketch_destroy(sketch);
                 }
-        free(order);
-        free(rows);
-        free(queries);
+        test_free(order, rows, queries);
 }
 END_TEST
 

@@ -54,10 +54,7 @@ START_TEST(any_number_of_threads_gives_the_same_bits)
                 dci_context_destroy(context);
         }
         sketch_seen_free(&first);
-        free(numbers);
-        free(asked);
-        free(rows);
-        free(queries);
+        test_free(numbers, asked, rows, queries);
 }
 END_TEST
 
@@ -95,8 +92,7 @@ START_TEST(any_batch_of_queries_and_range_of_rows_gives_the_same_bits)
                 sketch_seen_free(&all);
                 dci_sketch_destroy(sketch);
         }
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
         dci_context_destroy(context);
 }
 END_TEST
@@ -145,12 +141,7 @@ START_TEST(strides_and_formats_of_equal_numbers_give_the_same_bits)
         dci_sketch_destroy(plain);
         dci_sketch_destroy(halves);
         dci_sketch_destroy(mixed);
-        free(rows);
-        free(queries);
-        free(narrow);
-        free(asked);
-        free(apart);
-        free(asked_apart);
+        test_free(rows, queries, narrow, asked, apart, asked_apart);
         dci_context_destroy(context);
 }
 END_TEST
@@ -202,8 +193,7 @@ START_TEST(every_instruction_set_gives_the_same_bits_but_scalar)
                         dci_context_destroy(context);
                 }
                 sketch_seen_free(&highest);
-                free(rows);
-                free(queries);
+                test_free(rows, queries);
         }
 }
 END_TEST
@@ -236,9 +226,7 @@ static void *read_on(void *arg)
                           memcmp(decoded, r->wanted->decoded + round * DIM, DIM * sizeof *decoded) == 0;
                 r->same = r->same && dci_sketch_get_info(r->sketch, &info) == DCI_OK && info.n_rows == n;
         }
-        free(scores);
-        free(decoded);
-        free(best);
+        test_free(scores, decoded, best);
         return NULL;
 }
 
@@ -262,8 +250,7 @@ START_TEST(readers_side_by_side_see_the_same_bits)
         sketch_seen_free(&wanted);
         dci_sketch_destroy(sketch);
         dci_context_destroy(context);
-        free(rows);
-        free(queries);
+        test_free(rows, queries);
 }
 END_TEST
 

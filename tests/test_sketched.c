@@ -129,8 +129,7 @@ START_TEST(a_guarantee_of_one_knows_how_scores_round)
         ck_assert_msg(pdci_same(&want, &got), "row %lld, wanted %lld", (long long)got.ids[0], (long long)want.ids[0]);
         pdci_found_free(&want);
         pdci_found_free(&got);
-        free(rows);
-        free(query);
+        test_free(rows, query);
         dci_index_destroy(index);
 }
 END_TEST
@@ -350,8 +349,7 @@ START_TEST(files_hold_the_codes)
                 dci_index_destroy(other);
         }
         pdci_found_free(&want);
-        free(bytes);
-        free(copy);
+        test_free(bytes, copy);
         dci_index_destroy(index);
 }
 END_TEST
@@ -384,8 +382,7 @@ START_TEST(a_loaded_index_codes_as_the_saved_one_would)
                 unsigned char *bytes_again = bytes_of(again, &n_again);
                 ck_assert_uint_eq(n, n_again);
                 ck_assert_mem_eq(bytes, bytes_again, n);
-                free(bytes_again);
-                free(bytes);
+                test_free(bytes_again, bytes);
                 dci_index_destroy(again);
                 if (step == 5)
                         remove_all(index);
@@ -452,8 +449,7 @@ START_TEST(an_index_that_was_emptied_codes_as_a_new_one)
         }
         dci_index_destroy(index);
         dci_index_destroy(fresh);
-        free(rows);
-        free(place);
+        test_free(rows, place);
 }
 END_TEST
 

@@ -78,8 +78,7 @@ START_TEST(searches_run_beside_a_writer)
         pdci_found_free(&want);
         pdci_found_free(&got);
         dci_index_destroy(s.index);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
         dci_context_destroy(context);
 }
 END_TEST
@@ -105,8 +104,7 @@ START_TEST(sketches_are_the_same_at_any_thread_count)
         }
         ck_assert_mem_eq(rows[0], rows[1], sizeof rows[0]);
         ck_assert_mem_eq(scores[0], scores[1], sizeof scores[0]);
-        free(keys);
-        free(queries);
+        test_free(keys, queries);
 }
 END_TEST
 

@@ -349,8 +349,7 @@ START_TEST(the_k_best_are_those_of_a_plain_sort)
                                 check_selection(o, wanted, streams[s].name);
                         }
                 }
-        free(wanted);
-        free(o);
+        test_free(wanted, o);
 }
 END_TEST
 
@@ -448,8 +447,7 @@ END_TEST
 
 int main(void)
 {
-        dci_isa isas[6];
-        const int n_levels = (int)test_isas(isas);
+        const int n_levels = (int)test_n_isas();
         Suite *suite = suite_create("topk");
         TCase *tcase = test_case(suite, "topk", 60);
         tcase_add_test(tcase, keys_are_ordered_as_scores_and_then_slots);

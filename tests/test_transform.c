@@ -54,8 +54,7 @@ START_TEST(unit_rows_are_the_exact_quotients_rounded)
                                 ck_ok(cosine(context, &in, DCI_ZERO_REFUSE, &out));
                                 check_units(&in, &out);
                                 matrix_gaps_are_empty(&out);
-                                matrix_free(&in);
-                                matrix_free(&out);
+                                matrix_free(&in, &out);
                         }
         dci_context_destroy(context);
 }
@@ -82,8 +81,7 @@ START_TEST(tiny_and_huge_rows_become_units_too)
                                 matrix_set(&in, 0, p, p % 2 == 0 ? cases[c].even : cases[c].odd);
                         ck_ok(cosine(context, &in, DCI_ZERO_REFUSE, &out));
                         check_units(&in, &out);
-                        matrix_free(&in);
-                        matrix_free(&out);
+                        matrix_free(&in, &out);
                 }
         dci_context_destroy(context);
 }
@@ -98,8 +96,7 @@ START_TEST(rows_of_the_largest_dim_become_units)
                 matrix_set(&in, 1, p, 0.1f);
         ck_ok(cosine(context, &in, DCI_ZERO_REFUSE, &out));
         check_units(&in, &out);
-        matrix_free(&in);
-        matrix_free(&out);
+        matrix_free(&in, &out);
         dci_context_destroy(context);
 }
 END_TEST
@@ -115,8 +112,7 @@ START_TEST(in_place_equals_out_of_place)
                                 ck_ok(cosine(context, &rows, DCI_ZERO_REFUSE, &out));
                                 ck_ok(cosine(context, &rows, DCI_ZERO_REFUSE, &rows));
                                 matrix_same(&rows, &out);
-                                matrix_free(&rows);
-                                matrix_free(&out);
+                                matrix_free(&rows, &out);
                         }
         dci_context_destroy(context);
 }
@@ -132,9 +128,7 @@ START_TEST(every_level_gives_the_same_bits)
                         ck_ok(cosine(context, &rows, DCI_ZERO_REFUSE, &out));
                         ck_ok(cosine(scalar, &rows, DCI_ZERO_REFUSE, &wanted));
                         matrix_same(&out, &wanted);
-                        matrix_free(&rows);
-                        matrix_free(&out);
-                        matrix_free(&wanted);
+                        matrix_free(&rows, &out, &wanted);
                 }
         dci_context_destroy(context);
         dci_context_destroy(scalar);
@@ -159,9 +153,7 @@ START_TEST(zero_rows_are_refused_or_kept_as_asked)
                 check_units(&head, &head_out);
                 matrix tail = matrix_view(&rows, 4, 1), tail_out = matrix_view(&out, 4, 1);
                 check_units(&tail, &tail_out);
-                matrix_free(&rows);
-                matrix_free(&out);
-                matrix_free(&before);
+                matrix_free(&rows, &out, &before);
         }
         dci_context_destroy(context);
 }
@@ -192,9 +184,7 @@ START_TEST(bad_numbers_are_named_and_nothing_is_written)
                         matrix out = matrix_copy(&rows), before = matrix_copy(&rows);
                         ck_refused(cosine(context, &rows, DCI_ZERO_KEEP, &out), DCI_ERR_NUMBER, cases[c].part);
                         matrix_same(&out, &before);
-                        matrix_free(&rows);
-                        matrix_free(&out);
-                        matrix_free(&before);
+                        matrix_free(&rows, &out, &before);
                 }
         dci_context_destroy(context);
 }
@@ -302,9 +292,7 @@ START_TEST(results_are_the_same_at_any_thread_count)
                 matrix_same(&out, &wanted);
                 dci_context_destroy(context);
         }
-        matrix_free(&rows);
-        matrix_free(&out);
-        matrix_free(&wanted);
+        matrix_free(&rows, &out, &wanted);
 }
 END_TEST
 
@@ -343,8 +331,7 @@ END_TEST
 
 int main(void)
 {
-        dci_isa isas[6];
-        int n_isas = (int)test_isas(isas);
+        int n_isas = (int)test_n_isas();
         Suite *suite = suite_create("transform");
         TCase *units = test_case(suite, "units", 60);
         tcase_add_loop_test(units, unit_rows_are_the_exact_quotients_rounded, 0, n_isas);

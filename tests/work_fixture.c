@@ -18,8 +18,7 @@ work_data work_prepare(int32_t preset)
 
 void work_free(work_data *work)
 {
-        free(work->rows);
-        free(work->queries);
+        test_free(work->rows, work->queries);
         kv_data_free(&work->data);
 }
 

@@ -98,8 +98,7 @@ static const void *draw_rows(problem *p, dci_dtype dtype, size_t n_rows, size_t 
                 p->finite = p->finite && isfinite(wide[i]);
         p->plain = p->plain && !odd && scale == 1.0f;
         const void *out = guard_rows(narrow, n_rows, dim, ld, es);
-        free(wide);
-        free(narrow);
+        test_free(wide, narrow);
         return out;
 }
 

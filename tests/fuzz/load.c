@@ -131,8 +131,7 @@ void fuzz_seeds(void (*put)(const void *data, size_t size))
                 input[0] = (uint8_t)(i % 8);
                 memcpy(input + 1, file.data, file.n);
                 put(input, file.n + 1);
-                free(input);
-                free(file.data);
+                test_free(input, file.data);
         }
         dci_context_destroy(context);
 }

@@ -157,8 +157,7 @@ void fuzz_seeds(void (*put)(const void *data, size_t size))
                         input[0] = (unsigned char)kind;
                         memcpy(input + 1, file, n_bytes);
                         put(input, n_bytes + 1);
-                        free(file);
-                        free(input);
+                        test_free(file, input);
                 }
                 kv_data_free(&data);
                 dci_kv_destroy(kv);

@@ -68,8 +68,7 @@ static bool mutate_section(dci_rng *rng, uint8_t *file, size_t *size, size_t mos
                 memcpy(file, whole, w.n);
                 *size = w.n;
         }
-        free(bytes);
-        free(whole);
+        test_free(bytes, whole);
         return made;
 }
 
