@@ -599,7 +599,7 @@ static double last_chosen(const twin *t, const which *of, size_t head)
         return (double)last;
 }
 
-/* By how much groups may differ that count the same (gpu/plans.h). Relevances are good to the last bits, scores of
+/* By how much groups may differ that count the same (gpu/args/select.h). Relevances are good to the last bits, scores of
  * rows to their products' share of 2^-17. A byte of a query for learned codes may be one more or less than the
  * CPU's, by which a score differs by up to a coordinate of the key times a 127th of the query's largest one. */
 static double slack_of(const twin *t, double most)

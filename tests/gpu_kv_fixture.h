@@ -27,7 +27,7 @@
 #define TWIN_TOLERANCE 2e-3
 #define TWIN_TOLERANCE_ROUNDED 1e-2
 /* Of one output in a hundred with a tail that learned codes weigh: a byte of a query may be one more or less than the CPU's, which moves all of a
- * list's scores (slack_of in gpu_kv_lists.c). */
+ * list's scores (slack_of in gpu_kv_fixture.c). */
 #define TWIN_TOLERANCE_APART 2e-2
 
 /* What two lists of a layer and head differed in, as they may. */

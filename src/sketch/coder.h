@@ -20,7 +20,7 @@
  *
  *      q . x  is estimated by  scale(row) * half_step(query) * (2 sum - twice_bias(query)) + fixed(query)
  *
- * with the exact integer sum of simd/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query)
+ * with the exact integer sum of codes/codes.h, and |estimate - q . x| <= length(query) residual(row) + rounding(query)
  * reach(row) + slack(query): residual is |y - a z|, and the others are what rounding the query, and binary32, cost.
  * Under a random rotation the first is typically a share 1 / sqrt(dim) of that. */
 #ifndef DCI_SKETCH_CODER_H

@@ -69,7 +69,7 @@ typedef struct dci_gpu_selection_cache {
 
 /* Summaries. */
 enum {
-        DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes.h), then 512 scales as bf16 */
+        DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes/codes.h), then 512 scales as bf16 */
         DCI_GPU_MEANS,     /* rows of dim elements in the keys' type: products with the query */
         DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
         DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */

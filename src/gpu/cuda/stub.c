@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* In the place of device_cuda.cu, in builds without CUDA. */
+/* In the place of cuda/device.c, in builds without CUDA. */
 #include "gpu/gpu_internal.h"
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)

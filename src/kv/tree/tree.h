@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * The tree over one head's candidates (IceCache 2026, algorithms 2 to 4), by the rules of the index's tree
- * (index/tree.h): a candidate is promoted by a hash of the seed and its number; each promoted one is a node, and every
- * candidate is in the cell of the node nearest to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is c for
+ * (src/index/tree): a candidate is promoted by a hash of the seed and its number; each promoted one is a node, and
+ * every candidate is in the cell of the node nearest to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is c for
  * all, so that nearest is the greatest product. A cell is cut into pages of page_tokens, filled from the front; a page
  * is a list of candidates, whose rows stay where they are in the pool.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A row to low-bit codes, to the bit as simd/codes_write_template.h. Four threads make a row's codes, and thread i of
+/* A row to low-bit codes, to the bit as simd/codes/encode_template.h. Four threads make a row's codes, and thread i of
  * them has the coordinates 4 k + i: then each of the four sums that are contiguous on a CPU is one thread's, byte i of
  * every word of codes is thread i's, and of a Hadamard transform only the last two stages go across threads.
  *
