@@ -16,7 +16,7 @@ static const bench_command commands[] = {
         {"papers", "what papers on retrieval for attention report, on traces, by their definitions", bench_papers},
         {"layers", "what a step of a whole model costs: plans and attention, layer by layer", bench_layers},
         {"verify", "a saved index: everything that must hold of it, and its recall on its own rows", bench_verify},
-        {"gpu", "what attention and fetching on a GPU take, beside the limits of bus and memory", bench_gpu},
+        {"gpu", "what attention and fetching on a GPU take, next to the limits of bus and memory", bench_gpu},
 };
 
 static void print_help(void)

@@ -123,7 +123,7 @@ static dci_status search_once(reader *r, const dci_search_params *params, int64_
         DCI_TRY(dci_index_search(s->index, 1, row, queries->dim, s->options.k, params, ids, NULL));
         *out_seconds = bench_seconds() - start;
         if (ids[0] < 0)
-                return dci_fail(BENCH_ERR_RUN, "a search beside the writer found nothing");
+                return dci_fail(BENCH_ERR_RUN, "a search concurrent with the writer found nothing");
         return DCI_OK;
 }
 

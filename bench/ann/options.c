@@ -56,7 +56,7 @@ static const char help_codes[] =
         "  --fit FILE|observation    fit the codes to the queries in FILE, which comes like those of --query, or, with --trace,\n"
         "                            to the trace's queries before the decode; none (default): codes by a random rotation\n"
         "  --fit both:FILE|both:observation\n"
-        "                            measure codes that are fitted beside codes that are not\n";
+        "                            measure codes that are fitted next to codes that are not\n";
 
 static const char help_output[] =
         "\n"

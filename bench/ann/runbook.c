@@ -51,7 +51,7 @@ static const char help_output[] =
         "\n"
         "what the columns mean:\n"
         "  rows          in the index after the step\n"
-        "  seconds       time in calls of the index; what the exact search beside it takes is not counted\n"
+        "  seconds       time in calls of the index; what the exact search of the same step takes is not counted\n"
         "  median, p99, max us   of the calls that insert or remove, each of up to --batch rows\n"
         "  recall        share of the true k neighbours among the rows that are there; ties count, with a relative\n"
         "                tolerance of 1e-6\n"

@@ -68,7 +68,7 @@ static const char help[] =
         "  --queries FILE            queries of yours, besides: any file of rows that 'ann --query' reads\n"
         "  --limit-queries N         at most so many of them (default: all)\n"
         "  --k K                     neighbours per query, 1 to 65536 (default 10)\n"
-        "  --shares LIST             efforts beside the file's own default and full effort: shares of rows (pdci:\n"
+        "  --shares LIST             efforts next to the file's own default and full effort: shares of rows (pdci:\n"
         "                            prop_to_retrieve) or nodes (mdci: prop_to_visit), above 0 and at most 1, comma\n"
         "                            separated (default 0.01,0.1); flat has none\n"
         "  --map                     reads the index where it lies in the file\n"

@@ -248,7 +248,7 @@ static dci_status measure_overlap(appending *a)
                 status = check_chunk(a);
         if (status == DCI_OK) {
                 const double bytes = 2 * (double)(a->n_tokens * HEADS * ROW_BYTES);
-                status = report(a, "prompt: beside other work", &both, bytes, 0);
+                status = report(a, "prompt: concurrent with other work", &both, bytes, 0);
                 gpubench_note(b, "work_alone_us", alone.median);
                 printf("   %.1f us without: %+.1f %%\n", alone.median, 100 * (both.median / alone.median - 1));
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The part score: summaries of all candidates against the queries, and the tokens that are attended to anyway beside them. Layers rotate, so
+ * The part score: summaries of all candidates against the queries, and the tokens that are attended to anyway. Layers rotate, so
  * that summaries come from the device's memory; scores go to the same place for all, as in a step.
  */
 #include "bench/gpu/gpu.h"

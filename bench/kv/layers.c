@@ -43,7 +43,7 @@ static const char help[] =
         "usage: dci-bench layers [options]\n"
         "\n"
         "Decodes some tokens of a model's shape, layer by layer, with made-up rows of d 128 and four query heads to a kv\n"
-        "head (those of 'kv --synthetic'), and prints what one layer of one step costs, beside full attention.\n"
+        "head (those of 'kv --synthetic'), and prints what one layer of one step costs, next to full attention.\n"
         "\n"
         "  --layers N                1 to 128 (default 32)\n"
         "  --heads N                 kv heads, 1 to 64 (default 8)\n"

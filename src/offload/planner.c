@@ -70,7 +70,8 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 
 static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
 {
-        return dci_gpu_kv_find(host->former.owner, layer->sequence->id)->n_formed;
+        const dci_gpu_kv_row *row = dci_gpu_kv_find(host->former.owner, layer->sequence->id);
+        return row != NULL ? row->n_formed : 0; /* no row: the caller opened it on the host, past this library */
 }
 
 /* The end of a prompt still fits learned transforms on the host, and encodes there what the device does not. */

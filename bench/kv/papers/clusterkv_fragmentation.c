@@ -91,7 +91,7 @@ static const papers_column fragment_columns[] = {
 static const char fragmentation_help[] =
         "important tokens, a head's B best by q . k, in pages by position (--page-tokens, default 16): their\n"
         "  mean number in the pages that hold any, such pages, tokens in these pages per important one, and\n"
-        "  which share of the pages holds 1, 2, 3 to 4, 5 to 8 or more. contested: the best behind the first 16\n"
+        "  which share of the pages holds 1, 2, 3 to 4, 5 to 8 or more. contested: the best after the first 16\n"
         "  tokens and before the last 64";
 const papers_figure papers_fragmentation = {"fragmentation",
                                             "ClusterKV, section II and figure 3(b)",

@@ -35,7 +35,7 @@ static const papers_column page_hits_columns[] = {
         {"attended", "%.0f"},     {"hit_rate", "%.3f"},  {"first_quarter", "%.3f"},
         {"last_quarter", "%.3f"}, {"of_prompt", "%.3f"}, {"of_decoded", "%.3f"}};
 static const char page_hits_help[] =
-        "of a query head's B best tokens by q . k that lie behind the first 16 and before the last 64, those\n"
+        "of a query head's B best tokens by q . k after the first 16 and before the last 64, those\n"
         "  in what was loaded: in all, in the first and in the last quarter of the decode, and of tokens of the\n"
         "  prompt and of decoded ones, which were inserted after it";
 const papers_figure papers_page_hits = {

@@ -144,7 +144,7 @@ static const papers_column boundary_columns[] = {
         {"stride", "%.0f"},          {"budget", "%.0f"},        {"retrievals", "%.0f"},     {"tau", "%.4f"},
         {"recall_boundary", "%.3f"}, {"recall_stride", "%.3f"}, {"share_boundary", "%.3f"}, {"share_stride", "%.3f"}};
 static const char boundary_help[] =
-        "the group's B - 80 best tokens by exact attention, frozen between retrievals, beside the first 16\n"
+        "the group's B - 80 best tokens by exact attention, frozen between retrievals, with the first 16\n"
         "  and the last 64: retrieved at boundaries, and each `stride` steps, equally often (tau is the one\n"
         "  that does so on this trace). recall: true softmax weight attended to, over the full cache; share:\n"
         "  the part of it that is chosen from";

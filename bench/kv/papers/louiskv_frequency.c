@@ -104,11 +104,11 @@ static dci_status run_frequency(papers_run *run)
 }
 
 static const papers_column frequency_columns[] = {{"tau", "%.4f"},       {"retrievals", "%.0f"}, {"frequency", "%.3f"},
-                                                  {"segment", "%.1f"},   {"longest", "%.0f"},    {"beside", NULL},
+                                                  {"segment", "%.1f"},   {"longest", "%.0f"},    {"previous", NULL},
                                                   {"agreement", "%.3f"}, {"chance", "%.3f"}};
 static const char frequency_help[] =
         "steps that retrieve at tau, the first one always; their share of all, and the mean and greatest\n"
-        "  length of a segment. Behind the taus asked for, those that stand at 0, 5, 25, 50, 75, 95 and 100 %\n"
+        "  length of a segment. After the taus asked for, those at 0, 5, 25, 50, 75, 95 and 100 %\n"
         "  of the trace's cosines. agreement: of the steps at which this trace or the one before it retrieves,\n"
         "  those at which both do; for traces of one folder, such as adjacent layers, named one after the other";
 const papers_figure papers_frequency = {

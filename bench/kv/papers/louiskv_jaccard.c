@@ -97,7 +97,7 @@ static const papers_column jaccard_columns[] = {
 static const char jaccard_help[] =
         "|I_t n I_t+1| / |I_t u I_t+1| of the sets of a head's B best tokens by q . k at adjacent steps, the\n"
         "  mean over the heads and over pairs within a segment and across a boundary, segments by the gate at\n"
-        "  tau. The paper: above 0.8 within. contested: of the best among tokens behind the first 16 and before\n"
+        "  tau. The paper: above 0.8 within. contested: of the best among tokens after the first 16 and before\n"
         "  the last 64, which every system keeps";
 const papers_figure papers_jaccard = {"jaccard",
                                       "LouisKV, section 3.2, observation 1",

@@ -257,7 +257,7 @@ static const papers_column static_columns[] = {{"budget", "%.0f"}, {"S", "%.2f"}
                                                {"recall", "%.3f"}, {"share", "%.3f"},  {"kept_static", "%.3f"}};
 static const char static_ratio_help[] =
         "attention recall (true softmax weight attended to, over the full cache; the mean over heads and\n"
-        "  steps) and share (the part of it behind the first 16 tokens and before the last 64) against the\n"
+        "  steps) and share (the part of it after the first 16 tokens and before the last 64) against the\n"
         "  static ratio S: S of the budget's pages hold the observation window's best tokens, refreshed each\n"
         "  --period steps, the rest goes to pages of --page tokens by cuboid, from what is left in its\n"
         "  restructured order. S = 0 is ArkVale, S = 1 a SnapKV that is refreshed. kept_static: static tokens\n"

@@ -41,7 +41,7 @@ static const papers_column resident_columns[] = {{"preset", NULL},      {"codes"
                                                  {"budget", "%.0f"},    {"index_bytes", "%.1f"},
                                                  {"row_bytes", "%.0f"}, {"index_over_row", "%.3f"}};
 static const char resident_help[] =
-        "bytes that summaries, codes and tails keep per token and kv head after the last step, beside those\n"
+        "bytes that summaries, codes and tails keep per token and kv head after the last step, and those\n"
         "  of its key and value. full, topk and snapkv need keys, too, which are not counted";
 const papers_figure papers_resident = {"resident",
                                        "all of them; IceCache and PRKV give it for pages, ClusterKV for centroids",
