@@ -15,6 +15,8 @@
  *  - Config and result structs begin with `struct_size`. Always prepare them with their init function, which gets the
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.
+ *  - Calls run in threads with 48 KiB of stack: they take at most 32 KiB of it, without what callbacks take. Those on
+ *    DCI_GPU_HOST take up to 256 KiB.
  *  - Callbacks run on the thread that made the call. Calling back into the object that is running the callback is
  *    refused with DCI_ERR_BUSY. Filters are asked with no lock held; a progress callback must not wait for another
  *    thread that uses the same object: it may be waiting for this call, or for one that waits for this call.

@@ -72,8 +72,14 @@ class Index(Paged):
     would have to round. bfloat16 is an array of ml_dtypes.bfloat16, or of uint16 with the same bits, and uint16 arrays
     never mean integers. Tensors with `__dlpack__` in the host's memory, such as those of torch, are taken as arrays are.
 
-    Searches may run on several threads at once, concurrently with one add; calls release the interpreter lock. Ctrl-C stops
-    long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
+    Searches may run on several threads at once, concurrently with one add; calls release the interpreter lock. Errors are
+    exceptions derived from DciError.
+
+    Ctrl-C (KeyboardInterrupt, or what another signal's handler raises) stops searches that take longer than some tens of
+    milliseconds and adds that take longer than one or two, in the main thread. An add that it stops has changed nothing, and
+    may be made again. Two cases remain in which add raises and the rows are in the index: an add shorter than that, and a
+    signal that arrives after the rows became visible, while add returns (microseconds; for "mdci" also while the rows enter
+    their cells). len(index) tells.
 
     An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling
     and copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
@@ -173,7 +179,7 @@ class Index(Paged):
         where = None if names is None else address(names)
         # Rows of a tree are compared with its nodes.
         n_nodes = self._promotion_prob * (self._count(handle) + n)
-        if n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
+        if n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_ADD:
             check(lib.dci_index_add(handle.value, n, address(rows), ld, where, None))
             return
         with CallGuard() as guard:

@@ -278,6 +278,7 @@ def test_a_refused_add_or_remove_changes_nothing(index):
 def test_a_watched_add_is_undone_by_a_signal(index, monkeypatch):
     before = index.to_bytes()
     monkeypatch.setattr(_guard, "WATCHED_WORK", 0)
+    monkeypatch.setattr(_guard, "WATCHED_ADD", 0)
     report = _guard.CallGuard._report
 
     def interrupted(self, ctx, done, total):

@@ -184,6 +184,8 @@ static dci_status rebuild(dci_index *index, dci_rows *staged, const dci_idmap *l
         if (status == DCI_OK)
                 status = fill(index, staged, &g, end, &r);
         if (status == DCI_OK)
+                status = dci_progress_end(progress, g.n, index);
+        if (status == DCI_OK)
                 swap_in(index, &r, g.n, c_squared);
         replacement_free(index, &r);
         gathered_free(context, &g);
@@ -255,7 +257,8 @@ static void publish(dci_index *index)
         atomic_store(&index->n_live, index->tree->n_rows);
 }
 
-static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_source *source, int64_t end)
+static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_source *source, int64_t end,
+                         const dci_progress *progress)
 {
         dci_context *context = index->context;
         dci_tree_plan plan;
@@ -275,7 +278,7 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
         }
         if (status == DCI_OK) {
                 map = map_for(index, source->n, end);
-                status = map == NULL ? DCI_ERR_MEMORY : DCI_OK;
+                status = map == NULL ? DCI_ERR_MEMORY : dci_progress_end(progress, source->n, index);
         }
         if (status == DCI_OK) {
                 const dci_tree_store store = {&index->rows, map};
@@ -343,7 +346,7 @@ static dci_status add_staged(dci_batch *b, dci_rows *staged, bool much, const dc
         dci_tree_source source;
         dci_status status = source_of(index->context, staged, b->n, &source);
         if (status == DCI_OK)
-                status = insert(index, staged, &source, dci_batch_end(b));
+                status = insert(index, staged, &source, dci_batch_end(b), progress);
         source_free(index->context, &source);
         return status;
 }
