@@ -136,7 +136,7 @@ START_TEST(nodes_go_and_come_where_their_rows_are)
                                 nodes[n++] = id;
                 test_hold(n > 20 && n < N / 4 && n <= index->tree->levels[0].n);
                 for (size_t i = 0; i < n; i += 3) {
-                        ck_ok(dci_index_upsert(index, 1, keys + (N + i) * DIM, DIM, &nodes[i], NULL));
+                        ck_ok(dci_index_replace(index, 1, keys + (N + i) * DIM, DIM, &nodes[i], NULL));
                         check_index(index);
                 }
                 const uint64_t builds = mdci_stats(index).rebuilds;
@@ -211,6 +211,9 @@ START_TEST(a_batch_that_is_refused_or_cancelled_changes_nothing)
                         const dci_progress progress = {&limit, stop};
                         ck_refused(dci_index_upsert(index, 300, rows, DIM, ids, &progress), DCI_ERR_CANCELLED, "");
                 }
+                ids[41] = 5000;
+                ck_refused(dci_index_replace(index, 300, rows, DIM, ids, NULL), DCI_ERR_NOT_FOUND, "id 5000 of row 41");
+                ids[41] = 61;
                 state_check(&before, index, "refused");
                 ck_ok(dci_index_upsert(index, 0, NULL, 0, NULL, NULL));
                 state_check(&before, index, "no rows");

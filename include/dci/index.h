@@ -6,7 +6,8 @@
  *
  *      dci_index_create                    a kind, a metric, formats
  *      dci_index_add, dci_index_remove     rows by their ids, at any time, while others search; also dci_index_append,
- *                                          dci_index_upsert, dci_index_remove_present, dci_index_clear
+ *                                          dci_index_upsert, dci_index_replace, dci_index_remove_present,
+ *                                          dci_index_clear
  *      dci_index_tune, dci_index_fit       once there are rows: an effort for a recall, codes for such queries
  *      dci_index_search                    or dci_index_search_group, dci_index_range_search
  *      dci_index_save, dci_index_load      in file.h
@@ -215,6 +216,10 @@ DCI_API dci_status dci_index_append(dci_index *index, size_t n, const void *rows
  */
 DCI_API dci_status dci_index_upsert(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                                     const dci_progress *progress);
+
+/** dci_index_upsert of ids that are all in the index; one that is not is DCI_ERR_NOT_FOUND (id named). */
+DCI_API dci_status dci_index_replace(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
+                                     const dci_progress *progress);
 
 /**
  * Removes rows, all or none. n 0 does nothing. An id that is not in the index is DCI_ERR_NOT_FOUND, one named twice is

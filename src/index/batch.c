@@ -30,6 +30,13 @@ dci_status dci_batch_check_distinct(const dci_batch *b)
         return status;
 }
 
+dci_status dci_batch_check_new(const dci_batch *b, size_t i)
+{
+        return b->adds_none
+                       ? dci_fail(DCI_ERR_NOT_FOUND, "id %lld of row %zu is not in the index", (long long)b->ids[i], i)
+                       : DCI_OK;
+}
+
 static dci_status place_row(const dci_batch *b, size_t place, float *scratch)
 {
         const size_t i = dci_batch_row(b, place);

@@ -18,7 +18,8 @@ static dci_status check_add(const dci_index *index, size_t n, const void *rows, 
         DCI_TRY(dci_check_aligned("rows", rows, element));
         for (size_t i = 0; ids != NULL && i < n; i++) {
                 if (ids[i] < 0)
-                        return dci_fail(DCI_ERR_INVALID, "id %lld of row %zu is negative", (long long)ids[i], i);
+                        return dci_fail(DCI_ERR_INVALID, "id %lld of row %zu is negative: ids are 0 to %lld",
+                                        (long long)ids[i], i, (long long)INT64_MAX - 1);
                 if (ids[i] == INT64_MAX)
                         return dci_fail(DCI_ERR_LIMIT, "id %lld of row %zu: ids end at %lld", (long long)ids[i], i,
                                         (long long)INT64_MAX - 1);
@@ -202,8 +203,10 @@ static dci_status split(dci_batch *b)
                 return DCI_ERR_MEMORY;
         size_t at = 0;
         for (size_t i = 0; i < b->n; i++)
-                if (dci_index_slot(b->index, &view, b->ids[i]) < 0)
+                if (dci_index_slot(b->index, &view, b->ids[i]) < 0) {
+                        DCI_TRY(dci_batch_check_new(b, i));
                         b->order[at++] = (int32_t)i;
+                }
         b->n_new = at;
         for (size_t i = 0; i < b->n; i++) {
                 const int32_t slot = dci_index_slot(b->index, &view, b->ids[i]);
@@ -303,8 +306,8 @@ dci_status dci_index_append(dci_index *index, size_t n, const void *rows, size_t
         return DCI_OK;
 }
 
-dci_status dci_index_upsert(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
-                            const dci_progress *progress)
+static dci_status upsert(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids, bool adds_none,
+                         const dci_progress *progress)
 {
         DCI_TRY(dci_index_check_writer(index));
         if (n == 0)
@@ -312,6 +315,18 @@ dci_status dci_index_upsert(dci_index *index, size_t n, const void *rows, size_t
         if (ids == NULL)
                 return dci_fail(DCI_ERR_INVALID, "ids is NULL");
         DCI_TRY(check_add(index, n, rows, ld, ids));
-        dci_batch b = {.index = index, .n = n, .rows = rows, .ids = ids, .replaces = true};
+        dci_batch b = {.index = index, .n = n, .rows = rows, .ids = ids, .replaces = true, .adds_none = adds_none};
         return add(&b, ld, progress);
+}
+
+dci_status dci_index_upsert(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
+                            const dci_progress *progress)
+{
+        return upsert(index, n, rows, ld, ids, false, progress);
+}
+
+dci_status dci_index_replace(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
+                             const dci_progress *progress)
+{
+        return upsert(index, n, rows, ld, ids, true, progress);
 }

@@ -209,8 +209,11 @@ static dci_status find_replaced(dci_batch *b)
         const dci_idmap *map = atomic_load(&b->index->map);
         size_t n = 0;
         DCI_TRY(dci_batch_check_distinct(b));
-        for (size_t i = 0; i < b->n; i++)
-                n += dci_idmap_find(map, b->ids[i]) >= 0;
+        for (size_t i = 0; i < b->n; i++) {
+                const bool there = dci_idmap_find(map, b->ids[i]) >= 0;
+                n += there;
+                DCI_TRY(there ? DCI_OK : dci_batch_check_new(b, i));
+        }
         b->n_new = b->n - n;
         if (n == 0)
                 return DCI_OK;
