@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 import threading
 
 import numpy as np
 import pytest
 from conftest import normal
+from read_index import read_metadata
 
 import dci
 
@@ -106,7 +108,7 @@ def test_progress_is_told_and_may_end_the_call(name):
     index, x = made(name), normal(100, DIM, seed=8)
     told = []
     index.upsert(range(50, 150), x, progress=lambda done, whole: told.append((done, whole)))
-    assert told and told[-1][1] == 100
+    assert told and told[-1][1] in (100, 150)  # "mdci" builds its tree again, with all rows
     before = index.to_bytes()
     with pytest.raises(dci.CancelledError):
         index.upsert(range(100), x, progress=lambda done, whole: True)
@@ -294,6 +296,7 @@ def test_metadata_are_a_dict_that_goes_where_the_index_goes(tmp_path):
     del index.metadata["more"]
     wanted = {"model": "bge-small", "dim": 384, "nested": {"a": [1, None, 2.5, "ü"]}, "version": 3}
     index.save(tmp_path / "it")
+    assert json.loads(read_metadata((tmp_path / "it").read_bytes())) == wanted
     others = [dci.Index.load(tmp_path / "it"), dci.Index.map(tmp_path / "it"), dci.Index.from_bytes(index.to_bytes())]
     others += [pickle.loads(pickle.dumps(index)), copy.copy(index), copy.deepcopy(index)]
     for other in others:
@@ -302,7 +305,7 @@ def test_metadata_are_a_dict_that_goes_where_the_index_goes(tmp_path):
         assert other.metadata == {}
     assert index.metadata == wanted and pickle.loads(pickle.dumps(index.metadata)) == wanted
     index.metadata = {}
-    assert index.metadata.copy() == {}
+    assert index.metadata.copy() == {} and read_metadata(index.to_bytes()) == b""
     index.metadata["a"] = 1
     assert index.metadata.popitem() == ("a", 1) and index.metadata == {}
 
