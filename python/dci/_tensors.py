@@ -100,7 +100,15 @@ def in_host_memory(x: Any, what: str) -> tuple[npt.NDArray[Any], str]:
             return given
         if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
             return _of_tensor(x, what)
-    array = np.asarray(x)
+    if type(x) is not np.ndarray and np.ma.is_masked(x):
+        n = int(np.ma.getmaskarray(x).sum())
+        raise InvalidError(f"{what} is a masked array with {n} masked elements: fill them or drop their rows")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        if not isinstance(x, (list, tuple)):
+            raise
+        raise InvalidError(f"{what} is a {type(x).__name__} that makes no array: {error}") from None
     name = array.dtype.name
     return (array.view(np.uint16) if name == "bfloat16" else array), name
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from ctypes import byref
+from typing import Any
 
 from . import _structs
 from ._library import check, chosen, create, lib, prepared
@@ -57,6 +58,15 @@ class Context:
     def isa(self) -> str:
         """The instruction set in use, never "auto"."""
         return _ISA_NAMES[lib.dci_context_isa(self._handle.value)]
+
+    def __copy__(self) -> Context:
+        return self  # a context is shared, never copied
+
+    def __deepcopy__(self, _memo: object) -> Context:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Context cannot be pickled, as its threads belong to this process: make one where it is needed")
 
     def __repr__(self) -> str:
         return f"Context(threads={self.threads}, isa={self.isa!r})"

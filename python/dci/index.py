@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
-from ._errors import InvalidError, LimitError
+from ._errors import DciError, InvalidError, LimitError
 from ._guard import CallGuard
-from ._library import Handle, address, check, chosen, create, lib, prepared
-from ._paths import Path, encoded
-from ._rows import as_count, as_ids, as_rows, lent_rows, row_format
+from ._library import Handle, address, check, chosen, create, lib, metric_of, prepared
+from ._paths import Path, encoded, plain
+from ._rows import Progress, as_count, as_ids, as_number, as_progress, as_rows, lent_rows, row_format
 from ._search import Ids
+from ._streams import Readable, Writable, is_file_object, reader, writer
 from ._tree import Paged
 from .context import Context, default_context
 
@@ -30,8 +31,9 @@ class Index(Paged):
     """Stored rows, and which k of them score highest for a query.
 
     dim         elements per row.
-    metric      "ip" (inner product, larger is better), "l2" (squared distance, smaller is better), "cosine" (larger is
-                better).
+    metric      "l2" (the default, as in C: squared distance, smaller is better), "ip" (inner product, larger is better),
+                "cosine" (larger is better). Other words for them: "euclidean" and "sqeuclidean" ("l2"; scores are squared
+                distances all the same), "inner_product" and "dot" ("ip"), "cos" and "angular" ("cosine").
     kind        "flat": every row is scored, so results are exact. "pdci" (Prioritized DCI): rows are ranked by their
                 projections on random directions and the best ranked are scored, as many as the effort of a search allows;
                 exact at full effort, which is the default (see search and set_defaults). "mdci" (Multi-level DCI): a tree of
@@ -42,41 +44,49 @@ class Index(Paged):
     storage     "owned": add copies the rows. "borrowed": add remembers where they are and the index keeps their memory alive
                 until it is empty or closed; the caller must not change it (resizing or closing it included). Rows that would
                 have to be copied or converted are refused.
-    zero_rows   "cosine" only: "refuse" or "keep" rows and queries of all zeros.
+    zero_rows   "cosine" only: "refuse" (None: this) or "keep" rows and queries of all zeros.
     context     threads and instruction set; None: default_context().
     input_dtype rows and queries as passed to add and search; None: dtype. Borrowed rows always have dtype.
     num_comp_indices
-                "pdci" only: composite indices, 1 or more. Each proposes its own candidates.
+                "pdci" only: composite indices, 1 or more; None: 2. Each proposes its own candidates.
     num_simp_indices
-                "pdci" only: simple indices of each composite index, 1 or more; each is one random direction and costs
-                4 bytes per row. num_comp_indices * num_simp_indices is at most 4096.
-    seed        "pdci" and "mdci": of the directions and promotions; with sketch_bits of the random rotation; 0 to 2**64 - 1.
-                The same seed gives the same ones everywhere.
+                "pdci" only: simple indices of each composite index, 1 or more; None: 7. Each is one random direction and
+                costs 4 bytes per row. num_comp_indices * num_simp_indices is at most 4096.
+    seed        of all that is random: the directions of "pdci", the promotions of "mdci", with sketch_bits the rotation; 0
+                to 2**64 - 1. The same seed gives the same ones everywhere. Every kind takes one.
     promotion_prob
-                "mdci" only: chance of a row to become a node of the lowest level, 0.001 to 0.5. It is drawn from seed and
-                id, so the order of adds has no part in it.
+                "mdci" only: chance of a row to become a node of the lowest level, 0.001 to 0.5; None: 0.035. It is drawn
+                from seed and id, so the order of adds has no part in it.
     promotion_prob_subseq
-                "mdci" only: chance of a node to become one of the next level, 0.001 to 0.5.
-    page_rows   "mdci" only: rows of a page, a power of two from 4 to 256. Cells are made of whole pages.
-    top_nodes   "mdci" only: another level is built above one of more nodes than this, 1 or more.
+                "mdci" only: chance of a node to become one of the next level, 0.001 to 0.5; None: 0.2.
+    page_rows   "mdci" only: rows of a page, a power of two from 4 to 256; None: 16. Cells are made of whole pages.
+    top_nodes   "mdci" only: another level is built above one of more nodes than this, 1 or more; None: 4096.
     cell_simp_indices
-                "mdci" only: simple indices by which P-DCI ranks the rows of the opened cells, at most 4096; 0: all rows of
-                an opened cell are scored, which is faster.
+                "mdci" only: simple indices by which P-DCI ranks the rows of the opened cells, at most 4096; None or 0: all
+                rows of an opened cell are scored, which is faster.
     sketch_bits 1, 2, 3, 4 or 8: every row has a code of so many bits per element; searches rank rows by their codes and
                 score only the best of them (rerank and guarantee of search say how many). fit makes codes for queries like
                 those to come. dim is at most 32736 then, and page_rows 16 or more. 0: none.
 
+    An option that the kind or the metric does not have is refused when it is given, whatever its value.
+
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the input dtype whose rows are contiguous are read
-    in place, whatever lies between rows; others are copied once. A float32 input takes all real numbers and rounds them to
-    the nearest float32, so float64 arrays work but gain no precision. A float16 or bfloat16 input takes nothing that it
-    would have to round. bfloat16 is an array of ml_dtypes.bfloat16, or of uint16 with the same bits, and uint16 arrays
-    never mean integers. Tensors with `__dlpack__` in the host's memory, such as those of torch, are taken as arrays are.
+    in place, whatever lies between rows; others are copied once. Tensors with `__dlpack__` in the host's memory, such as
+    those of torch, are taken as arrays are.
+
+    What an array holds is what its dtype says, here and in the whole package. A float32 input takes integers of every width,
+    bool (0 and 1) and floats, and rounds them to the nearest float32: integers are exact up to 2**24, float64 arrays gain no
+    precision, and what float32 cannot reach (1e300) is refused. A float16 or bfloat16 input takes its own format, and bool,
+    int8 and uint8, which both hold exactly. bfloat16 is an array of ml_dtypes.bfloat16 or a tensor of that type; a uint16
+    array holds its bits only where the option that says what the array is (here dtype or input_dtype) was given as
+    "bfloat16", and integers everywhere else. Everything else is refused by name.
 
     Searches may run on several threads at once, concurrently with one add; calls release the interpreter lock. Ctrl-C stops
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
 
     An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling
-    and copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
+    and copying go the same way and give an index of default_context(). What was borrowed is owned afterwards. It is also
+    saved to file objects and loaded from them.
     """
 
     __slots__ = (
@@ -85,6 +95,7 @@ class Index(Paged):
         "_dtype",
         "_kind",
         "_lock",
+        "_mapped",
         "_metric",
         "_promotion_prob",
         "_sketch_bits",
@@ -96,22 +107,22 @@ class Index(Paged):
     def __init__(
         self,
         dim: int,
-        metric: str = "ip",
+        metric: str = "l2",
         *,
         kind: str = "flat",
         dtype: npt.DTypeLike = "float32",
         storage: str = "owned",
-        zero_rows: str = "refuse",
+        zero_rows: str | None = None,
         context: Context | None = None,
         input_dtype: npt.DTypeLike | None = None,
-        num_comp_indices: SupportsIndex = 2,
-        num_simp_indices: SupportsIndex = 7,
+        num_comp_indices: SupportsIndex | None = None,
+        num_simp_indices: SupportsIndex | None = None,
         seed: SupportsIndex = 0,
-        promotion_prob: float = 0.035,
-        promotion_prob_subseq: float = 0.2,
-        page_rows: SupportsIndex = 16,
-        top_nodes: SupportsIndex = 4096,
-        cell_simp_indices: SupportsIndex = 0,
+        promotion_prob: float | None = None,
+        promotion_prob_subseq: float | None = None,
+        page_rows: SupportsIndex | None = None,
+        top_nodes: SupportsIndex | None = None,
+        cell_simp_indices: SupportsIndex | None = None,
         sketch_bits: SupportsIndex = 0,
     ) -> None:
         self._handle = None
@@ -119,27 +130,39 @@ class Index(Paged):
         self._dtype = row_format(dtype, "dtype")
         self._input = self._dtype if input_dtype is None else row_format(input_dtype, "input_dtype")
         self._add_input = self._dtype if storage == "borrowed" else self._input
-        self._kind, self._metric, self._storage = kind, metric, storage
+        self._kind, self._metric, self._storage, self._mapped = kind, metric_of(metric), storage, False
         self._context = default_context() if context is None else context
         # Only borrowed rows need it: see _add_borrowed.
         self._lock: AbstractContextManager[object] = threading.RLock() if storage == "borrowed" else nullcontext()
         config = prepared(_structs.IndexConfig)
         config.dim = self._dim
         config.kind = chosen(_structs.KINDS, kind, "kind")
-        config.metric = chosen(_structs.METRICS, metric, "metric")
+        config.metric = _structs.METRICS[self._metric]
         config.dtype = self._dtype.code
         config.query_dtype = self._input.code
         config.storage = chosen(_structs.STORAGES, storage, "storage")
         config.add_dtype = self._add_input.code
-        config.zero_rows = chosen(_structs.ZERO_ROWS, zero_rows, "zero_rows")
-        config.num_comp_indices = as_count(num_comp_indices, "num_comp_indices")
-        config.num_simp_indices = as_count(num_simp_indices, "num_simp_indices")
+        if zero_rows is not None:
+            config.zero_rows = chosen(_structs.ZERO_ROWS, zero_rows, "zero_rows")
+            if self._metric != "cosine":
+                given = f"zero_rows is {zero_rows!r}"
+                raise InvalidError(f"{given}, an option of metric 'cosine': the metric is {self._metric!r}")
         config.seed = as_count(seed, "seed", 2**64 - 1)
-        config.promotion_prob = promotion_prob
-        config.promotion_prob_subseq = promotion_prob_subseq
-        config.page_rows = as_count(page_rows, "page_rows")
-        config.top_nodes = as_count(top_nodes, "top_nodes")
-        config.cell_simp_indices = as_count(cell_simp_indices, "cell_simp_indices")
+        of_kind: dict[str, Any] = {
+            "num_comp_indices": num_comp_indices,
+            "num_simp_indices": num_simp_indices,
+            "promotion_prob": promotion_prob,
+            "promotion_prob_subseq": promotion_prob_subseq,
+            "page_rows": page_rows,
+            "top_nodes": top_nodes,
+            "cell_simp_indices": cell_simp_indices,
+        }
+        for name, value in of_kind.items():
+            if value is None:
+                continue
+            if kind != _KIND_OF[name]:
+                raise InvalidError(f"{name} is {value!r}, an option of kind {_KIND_OF[name]!r}: the kind is {kind!r}")
+            setattr(config, name, (as_number if name.startswith("promotion_prob") else as_count)(value, name))
         config.sketch_bits = as_count(sketch_bits, "sketch_bits", 2**31 - 1)
         self._take(config)
         self._handle = create(lib.dci_index_create, lib.dci_index_destroy, self._context._handle.value, byref(config))
@@ -152,36 +175,48 @@ class Index(Paged):
         self._sketch_bits = config.sketch_bits
         self._promotion_prob = config.promotion_prob if self._kind == "mdci" else 0.0
 
-    def add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> None:
+    def add(
+        self,
+        x: npt.ArrayLike,
+        ids: npt.ArrayLike | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
         """Adds rows, all or none.
 
         x       (n, dim) or (dim,).
         ids     (n,) distinct integers >= 0 that are not in the index; None: consecutive from one more than the largest id
                 ever used, 0 in a new index.
+        progress
+                called with the rows done and all (a tree that grows much counts all of its own, as it is built as a whole);
+                a true answer ends the call with CancelledError, an exception with that
+                exception, and nothing has changed then.
         """
         handle = self._open()
         if self._storage == "borrowed":
-            self._add_borrowed(handle, x, ids)
+            self._add_borrowed(handle, x, ids, progress)
         else:
             rows, n, ld = as_rows(x, self._dim, self._add_input, "x")
-            self._add(handle, rows, n, ld, ids)
+            self._add(handle, rows, n, ld, ids, progress)
 
-    def _add(self, handle: Handle, rows: Rows, n: int, ld: int, ids: npt.ArrayLike | None) -> None:
+    def _add(
+        self, handle: Handle, rows: Rows, n: int, ld: int, ids: npt.ArrayLike | None, progress: Progress | None
+    ) -> None:
         names = None if ids is None else as_ids(ids)
         if names is not None and names.size != n:
             raise InvalidError(f"{n} rows but {names.size} ids")
         where = None if names is None else address(names)
         # Rows of a tree are compared with its nodes.
         n_nodes = self._promotion_prob * (self._count(handle) + n)
-        if n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
+        if progress is None and n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
             check(lib.dci_index_add(handle.value, n, address(rows), ld, where, None))
             return
-        with CallGuard() as guard:
+        with CallGuard(as_progress(progress)) as guard:
             status = lib.dci_index_add(handle.value, n, address(rows), ld, where, byref(guard.progress))
         guard.raise_kept()
         check(status)
 
-    def _add_borrowed(self, handle: Handle, x: npt.ArrayLike, ids: npt.ArrayLike | None) -> None:
+    def _add_borrowed(self, handle: Handle, x: npt.ArrayLike, ids: npt.ArrayLike | None, progress: Progress | None) -> None:
         rows, n, ld = lent_rows(x, self._dim, self._dtype, "x")
         # What owns the memory: many views of one pool cost one entry. It is kept before the add, since a search on another
         # thread may read the rows as soon as they are in, and let go only when no row is left that could point into it.
@@ -192,7 +227,7 @@ class Index(Paged):
                 handle.kept[id(owner)] = owner
             count = self._count(handle)
             try:
-                self._add(handle, rows, n, ld, ids)
+                self._add(handle, rows, n, ld, ids, progress)
             except BaseException:
                 if new and self._count(handle) == count:
                     del handle.kept[id(owner)]
@@ -210,7 +245,8 @@ class Index(Paged):
     def reconstruct(self, ids: npt.ArrayLike) -> Rows:
         """Copies rows as they are stored. ids: (n,), or one integer.
 
-        Returns (n, dim), or (dim,) for one integer, of dtype; bfloat16 as uint16.
+        Returns (n, dim), or (dim,) for one integer, of dtype; bfloat16 as its bits in uint16, which are passed on with
+        dtype="bfloat16" (or viewed as ml_dtypes.bfloat16).
         """
         handle = self._open()
         names = as_ids(ids)
@@ -253,28 +289,42 @@ class Index(Paged):
         check(lib.dci_index_memory(self._open().value, byref(report)))
         return {name: getattr(report, name) for name in _MEMORY}
 
-    def check(self, *, full: bool = True) -> None:
+    def check(self, *, full: bool = True, progress: Progress | None = None) -> None:
         """Checks the index against everything that must hold of it; FormatError says what does not, and where. Of use where
         memory, a file or this library is in doubt. Nothing is changed.
 
         full    False: what is counted, listed and linked. True: also what was computed from rows, computed again: norms,
                 projections, codes, cells.
 
-        Searches go on; adds and removes on other threads wait. Ctrl-C ends it.
+        Searches go on; adds and removes on other threads wait. Ctrl-C ends it, and progress may, as in add.
         """
         handle = self._open()
-        with CallGuard() as guard:
+        with CallGuard(as_progress(progress)) as guard:
             level = _structs.CHECK_FULL if full else _structs.CHECK_STRUCTURE
             status = lib.dci_index_check(handle.value, level, byref(guard.progress))
         guard.raise_kept()
         check(status)
 
-    def save(self, path: Path) -> None:
-        """Saves the index to a file. A file that is there already is replaced as a whole, or, on any failure, not at all.
+    def save(self, path: Path | Writable) -> None:
+        """Saves the index to a file.
 
-        Searches go on; adds and removes on other threads wait. docs/format.md describes the bytes.
+        path    of a file: one that is there already is replaced as a whole, or, on any failure, not at all. Or a file object
+                in binary mode: what has write(bytes), such as an open file, io.BytesIO, a GzipFile or a client's upload. It
+                gets the same bytes in pieces of at most a mebibyte, from where it stands; what write raises comes out of
+                here, and what was written by then is of no use.
+
+        Searches go on; adds and removes on other threads wait. docs/format.md describes the bytes. A file that cannot be
+        written raises FileError with errno and filename, which is also Python's own exception for that errno.
         """
-        check(lib.dci_index_save(self._open().value, encoded(path)))
+        handle = self._open()
+        if not is_file_object(path, "write"):
+            check(lib.dci_index_save(handle.value, encoded(path)), plain(path))  # type: ignore[arg-type]
+            return
+        with CallGuard() as guard:
+            to = writer(path, guard)  # type: ignore[arg-type]
+            status = lib.dci_index_save_stream(handle.value, byref(to))
+        guard.raise_kept()
+        check(status)
 
     def to_bytes(self) -> bytes:
         """The bytes that save would write."""
@@ -289,20 +339,36 @@ class Index(Paged):
                 return out[: n.value].tobytes()
 
     @classmethod
-    def load(cls: type[Self], path: Path, context: Context | None = None) -> Self:
+    def load(cls: type[Self], path: Path | Readable, context: Context | None = None) -> Self:
         """Loads an index that save wrote, on this machine or another. It answers, and goes on, as the one that was saved.
 
+        path        of a file, or a file object in binary mode: what has read(n). Exactly the index's bytes are read from
+                    where it stands; what read raises comes out of here.
         context     threads and instruction set; None: default_context().
 
-        A damaged file raises FormatError, one of a newer version UnsupportedError.
+        A damaged or shortened file raises FormatError, one of a newer version UnsupportedError, a missing one a FileError
+        that is also a FileNotFoundError.
         """
-        return cls._loaded(context, lib.dci_index_load, encoded(path))
+        if not is_file_object(path, "read"):
+            where: Any = path
+            return cls._loaded(context, lib.dci_index_load, encoded(where), path=plain(where))
+        failed: DciError | None = None
+        with CallGuard() as guard:
+            source = reader(path, guard)  # type: ignore[arg-type]
+            try:
+                index = cls._loaded(context, lib.dci_index_load_stream, byref(source))
+            except DciError as error:
+                failed = error
+        guard.raise_kept()
+        if failed is not None:
+            raise failed
+        return index
 
     @classmethod
     def map(cls: type[Self], path: Path, context: Context | None = None) -> Self:
         """As load, but rows stay in the file, which processes that map it share. It must not be written to as long as the
-        index is open; saving over it, or deleting it, is fine. add, remove and reserve raise UnsupportedError."""
-        return cls._loaded(context, lib.dci_index_map, encoded(path))
+        index is open; saving over it, or deleting it, is fine. add, remove, reserve and fit raise UnsupportedError."""
+        return cls._loaded(context, lib.dci_index_map, encoded(path), path=plain(path), mapped=True)
 
     @classmethod
     def from_bytes(cls: type[Self], data: bytes | bytearray | memoryview, context: Context | None = None) -> Self:
@@ -311,10 +377,17 @@ class Index(Paged):
         return cls._loaded(context, lib.dci_index_load_memory, address(view), view.size)
 
     @classmethod
-    def _loaded(cls: type[Self], context: Context | None, function: Any, *arguments: Any) -> Self:
+    def _loaded(
+        cls: type[Self],
+        context: Context | None,
+        function: Any,
+        *arguments: Any,
+        path: str | bytes | None = None,
+        mapped: bool = False,
+    ) -> Self:
         self = cls.__new__(cls)
-        self._context = default_context() if context is None else context
-        handle = create(function, lib.dci_index_destroy, self._context._handle.value, *arguments)
+        self._context, self._mapped = default_context() if context is None else context, mapped
+        handle = create(function, lib.dci_index_destroy, self._context._handle.value, *arguments, path=path)
         config = prepared(_structs.IndexConfig)
         check(lib.dci_index_get_config(handle.value, byref(config)))
         self._dim = config.dim
@@ -341,7 +414,7 @@ class Index(Paged):
 
     @property
     def metric(self) -> str:
-        """ "ip", "l2" or "cosine"."""
+        """ "l2", "ip" or "cosine", whatever word was given for it."""
         return self._metric
 
     @property
@@ -370,6 +443,11 @@ class Index(Paged):
         return self._sketch_bits
 
     @property
+    def is_mapped(self) -> bool:
+        """Whether the rows are in a file that map mapped: such an index cannot be changed, load gives one that can."""
+        return self._mapped
+
+    @property
     def context(self) -> Context:
         """Threads and instruction set."""
         return self._context
@@ -391,10 +469,20 @@ class Index(Paged):
         self.close()
 
     def __repr__(self) -> str:
-        state = "closed" if self._handle is None else f"count={self.count}"
+        state = "closed" if self._handle is None else f"count={self.count}" + (", mapped" if self._mapped else "")
         return f"Index(dim={self._dim}, metric={self._metric!r}, kind={self._kind!r}, dtype={self.dtype!r}, {state})"
 
 
+# Options that one kind has.
+_KIND_OF = {
+    "num_comp_indices": "pdci",
+    "num_simp_indices": "pdci",
+    "promotion_prob": "mdci",
+    "promotion_prob_subseq": "mdci",
+    "page_rows": "mdci",
+    "top_nodes": "mdci",
+    "cell_simp_indices": "mdci",
+}
 _MEMORY = ("rows", "ids", "norms", "projections", "codes", "other", "total")
 
 

@@ -320,7 +320,10 @@ class Sketch:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("sketches cannot be copied or pickled")
+        raise TypeError(
+            "a Sketch cannot be copied or pickled, as it keeps codes but no rows: keep the rows and append them to another, "
+            "or use an Index with sketch_bits, which can be"
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"count={self.count}"

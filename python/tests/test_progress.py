@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Progress of long calls: it is told in order, may cancel, may raise, and what it stops has changed nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import normal
+
+import dci
+
+DIM = 24
+ROWS = normal(3000, DIM)
+KINDS = {
+    "flat": {},
+    "flat with codes": {"sketch_bits": 4},
+    "pdci": {"kind": "pdci"},
+    "mdci": {"kind": "mdci"},
+    "mdci with codes": {"kind": "mdci", "sketch_bits": 2},
+    "borrowed": {"storage": "borrowed"},
+}
+
+
+@pytest.fixture(params=KINDS)
+def index(request):
+    out = dci.Index(DIM, **KINDS[request.param])
+    out.add(ROWS[:500])
+    return out
+
+
+def calls(index):
+    return {
+        "add": lambda progress: index.add(ROWS, progress=progress),
+        "add with ids": lambda progress: index.add(ROWS, np.arange(3000) + 5000, progress=progress),
+        "check": lambda progress: index.check(progress=progress),
+    }
+
+
+@pytest.mark.parametrize("name", ["add", "check"])
+def test_progress_is_told_in_order(index, name):
+    told = []
+    calls(index)[name](lambda done, total: told.append((done, total)))
+    done, total = np.array(told).T
+    assert (np.diff(done) >= 0).all() and (done <= total).all() and len(set(total)) == 1
+    if name == "add":
+        assert total[0] == (3500 if index.kind == "mdci" else 3000)  # a tree that grows so much is built as a whole
+        assert len(index) == 3500
+        again = dci.Index.from_bytes(index.to_bytes())
+        np.testing.assert_array_equal(again.ids(), np.arange(3500))
+
+
+@pytest.mark.parametrize("name", ["add", "add with ids", "check"])
+@pytest.mark.parametrize("how", ["cancels", "raises", "interrupts"])
+def test_a_call_that_progress_stops_has_changed_nothing(index, name, how):
+    before, call = index.to_bytes(), calls(index)[name]
+    stops = {"raises": ZeroDivisionError("told so"), "interrupts": KeyboardInterrupt()}
+    n_reports = []
+    twin = dci.Index.from_bytes(before)
+    calls(twin)[name](lambda *_: n_reports.append(1))
+    for at in {0, len(n_reports) // 2, len(n_reports) - 1}:
+        told = []
+
+        def progress(done, total, at=at, told=told):
+            told.append(done)
+            if len(told) - 1 < at:
+                return None
+            if how == "cancels":
+                return True
+            raise stops[how]
+
+        with pytest.raises(dci.CancelledError if how == "cancels" else type(stops[how])) as caught:
+            call(progress)
+        if how != "cancels":
+            assert caught.value is stops[how]
+        assert len(told) == at + 1  # nothing is told after that
+        assert index.to_bytes() == before
+    call(None)
+
+
+def test_what_cannot_be_called_is_refused_by_name(index):
+    for call in (*calls(index).values(), lambda progress: dci.kmeans(ROWS, 3, progress=progress)):
+        for bad in (3, "bar", []):
+            with pytest.raises(TypeError, match=f"progress is a {type(bad).__name__}, wanted a function"):
+                call(bad)
+    assert len(index) == 500
