@@ -150,6 +150,13 @@ ERRORS: dict[int, type[DciError]] = {
 
 _FILE_ERRORS = (MissingFileError, FilePermissionError, NoFolderError, FolderError)
 
+
+def a_type(value: Any) -> str:
+    """The type of an argument that is of the wrong one, with its article, for sentences."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
+
+
 # What the library calls things that have another name here. Sentences about files are left alone: they hold file names.
 _NAMES: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"\bn_queries is 0\b"), "there are no queries"),

@@ -287,7 +287,7 @@ def unknown(names: Iterable[str], name: Any, what: str, aliases: Iterable[str] =
     """The sentence for a name that is none of `names`, and no other word for one of them."""
     names, aliases = list(names), list(aliases)
     also = f" (or {', '.join(map(repr, aliases))})" if aliases else ""
-    near = get_close_matches(name.lower(), names + aliases, 1) if isinstance(name, str) else []
+    near = get_close_matches(name.lower(), names + aliases, 1, 0.74) if isinstance(name, str) else []
     hint = f": did you mean {near[0]!r}?" if near else ""
     return f"{what} is {name!r}, wanted one of {', '.join(map(repr, names))}{also}{hint}"
 

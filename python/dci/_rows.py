@@ -22,7 +22,7 @@ from typing import Any, Callable, NamedTuple, Optional, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import InvalidError, NumberError
+from ._errors import InvalidError, NumberError, a_type
 from ._library import chosen
 from ._structs import DTYPES
 from ._tensors import in_host_memory, widened
@@ -45,7 +45,12 @@ class RowFormat(NamedTuple):
 
 def row_format(dtype: Any, what: str, taker: str = "index", option: str = "input_dtype") -> RowFormat:
     """The format called "float32", "float16" or "bfloat16", or of a NumPy (or ml_dtypes) type of that name."""
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    name: Any = dtype
+    if not isinstance(dtype, str) and dtype is not None:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            name = repr(dtype)
     # NumPy has no bfloat16 of its own: its bits travel as uint16.
     return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name), taker, option)
 
@@ -100,7 +105,7 @@ def described(x: Any, array: npt.NDArray[Any], given: str) -> str:
     if array.dtype.kind != "O":
         return given
     if array.ndim == 0 and not isinstance(x, np.ndarray):
-        return "None" if x is None else f"a {type(x).__name__}"
+        return "None" if x is None else a_type(x)
     first = type(array.flat[0]).__name__ if array.size else "nothing"
     return f"an array of Python objects ({first})"
 
@@ -223,9 +228,19 @@ def as_ids(ids: Any, what: str = "ids") -> npt.NDArray[np.int64]:
     return np.require(array, np.int64, ["C", "A"]).reshape(-1)
 
 
+def _short(value: Any) -> str:
+    """A value of the wrong kind, for sentences."""
+    if isinstance(value, (int, float, str, bytes)) or value is None:
+        return f"{value!r} ({type(value).__name__})" if value is not None else "None"
+    return a_type(value)
+
+
 def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:
     """A whole number from 0 to `most`. ctypes would cut others off without a word; narrower ranges the library checks."""
-    number = index(value)
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {_short(value)}, wanted a whole number") from None
     if not 0 <= number <= most:
         raise InvalidError(f"{what} is {number}, wanted 0 to {most}")
     return number
@@ -233,9 +248,12 @@ def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:
 
 def as_number(value: Any, what: str) -> float:
     """A real number."""
-    if isinstance(value, (str, bytes)):
-        raise TypeError(f"{what} is {value!r}, a {type(value).__name__}: wanted a number")
-    return float(value)
+    try:
+        if not isinstance(value, (str, bytes, bytearray)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{what} is {_short(value)}, wanted a number")
 
 
 Progress = Callable[[int, int], object]
@@ -244,5 +262,5 @@ Progress = Callable[[int, int], object]
 def as_progress(given: Any) -> Optional[Progress]:
     """A function that gets the work done and the whole, or None."""
     if given is not None and not callable(given):
-        raise TypeError(f"progress is a {type(given).__name__}, wanted a function of the work done and the whole")
+        raise TypeError(f"progress is {a_type(given)}, wanted a function of the work done and the whole")
     return given  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any, Protocol
 
 from . import _structs
-from ._errors import FormatError
+from ._errors import FormatError, a_type
 from ._guard import CallGuard
 from ._library import prepared
 
@@ -36,7 +36,7 @@ def is_file_object(given: object, method: str) -> bool:
         return False
     if isinstance(given, io.TextIOBase):
         mode = "wb" if method == "write" else "rb"
-        raise TypeError(f"the file object is a {type(given).__name__}, which takes text: open it in binary mode, {mode!r}")
+        raise TypeError(f"the file object is {a_type(given)}, which takes text: open it in binary mode, {mode!r}")
     return True
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
-from ._errors import InvalidError
+from ._errors import InvalidError, a_type
 from ._guard import CallGuard
 from ._library import address, check, chosen, lib, metric_of, prepared
-from ._rows import Problems, as_count, as_floats, as_problems, as_progress
-from .context import Context, default_context
+from ._rows import Problems, as_count, as_floats, as_number, as_problems, as_progress
+from .context import Context, context_of
 
 Integers = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -102,7 +102,7 @@ class KMeansResult:
         FormatError names problem, array, place and both values; InvalidError tells of a wrong shape or nothing to check,
         TypeError of a wrong dtype.
         """
-        context = default_context() if context is None else context
+        context = context_of(context)
         given = {name: getattr(self, name) for name in _CHECKED if getattr(self, name) is not None}
         config = prepared(_structs.KMeansConfig)
         source = prepared(_structs.KMeansInput)
@@ -205,7 +205,7 @@ def kmeans(
 
     Returns a KMeansResult. The interpreter lock is not held during the call, and Ctrl-C ends a long one.
     """
-    context = default_context() if context is None else context
+    context = context_of(context)
     metric = metric_of(metric)
     points = as_problems(rows, "rows", dtype)
     config, source = prepared(_structs.KMeansConfig), prepared(_structs.KMeansInput)
@@ -219,7 +219,7 @@ def kmeans(
             if metric != "cosine":
                 raise InvalidError(f"{name} is {given!r}, an option of the cosine metric: the metric is {metric!r}")
     config.n_iter = as_count(n_iter, "n_iter")
-    config.tolerance = tolerance
+    config.tolerance = as_number(tolerance, "tolerance")
     config.n_redo = as_count(n_redo, "n_redo")
     config.seed = as_count(seed, "seed", 2**64 - 1)
     config.capacity = 0 if capacity is None else as_count(capacity, "capacity")
@@ -303,6 +303,8 @@ def _shapes(n: int, n_clusters: int, dim: int, value_dim: int | None) -> dict[st
 def _wanted(outputs: Iterable[str] | None, with_values: bool) -> set[str]:
     if outputs is None:
         return set(OUTPUTS) if with_values else set(OUTPUTS) - {"value_sums"}
+    if not isinstance(outputs, Iterable):
+        raise TypeError(f"outputs is {a_type(outputs)}, wanted names: {', '.join(map(repr, OUTPUTS))}")
     wanted = set((outputs,) if isinstance(outputs, str) else outputs)
     for name in wanted:
         if name not in OUTPUTS:
@@ -325,7 +327,7 @@ def _subtracted(config: _structs.KMeansConfig, given: Any, shape: tuple[int, ...
 
 def _init_of(init: Any) -> int:
     if not isinstance(init, str):
-        raise InvalidError(f"init is a {type(init).__name__}: starting points are passed as centroids")
+        raise InvalidError(f"init is {a_type(init)}: starting points are passed as centroids")
     return chosen(_structs.KMEANS_INITS, _structs.KMEANS_INIT_ALIASES.get(init, init), "init")
 
 

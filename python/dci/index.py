@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
-from ._errors import DciError, InvalidError, LimitError
+from ._errors import DciError, InvalidError, LimitError, a_type
 from ._guard import CallGuard
 from ._library import Handle, address, check, chosen, create, lib, metric_of, prepared
 from ._paths import Path, encoded, plain
@@ -21,7 +21,7 @@ from ._rows import Progress, as_count, as_ids, as_number, as_progress, as_rows, 
 from ._search import Ids
 from ._streams import Readable, Writable, is_file_object, reader, writer
 from ._tree import Paged
-from .context import Context, default_context
+from .context import Context, context_of
 
 Rows = npt.NDArray[Any]
 Self = TypeVar("Self", bound="Index")
@@ -131,7 +131,7 @@ class Index(Paged):
         self._input = self._dtype if input_dtype is None else row_format(input_dtype, "input_dtype")
         self._add_input = self._dtype if storage == "borrowed" else self._input
         self._kind, self._metric, self._storage, self._mapped = kind, metric_of(metric), storage, False
-        self._context = default_context() if context is None else context
+        self._context = context_of(context)
         # Only borrowed rows need it: see _add_borrowed.
         self._lock: AbstractContextManager[object] = threading.RLock() if storage == "borrowed" else nullcontext()
         config = prepared(_structs.IndexConfig)
@@ -373,7 +373,13 @@ class Index(Paged):
     @classmethod
     def from_bytes(cls: type[Self], data: bytes | bytearray | memoryview, context: Context | None = None) -> Self:
         """Loads an index from what to_bytes returned, or from the bytes of a file; any contiguous buffer will do."""
-        view = np.frombuffer(data, np.uint8) if memoryview(data).nbytes else np.empty(0, np.uint8)
+        try:
+            given = memoryview(data)
+        except TypeError:
+            raise TypeError(f"data is {a_type(data)}, wanted bytes or another buffer") from None
+        if not given.c_contiguous:
+            raise InvalidError("data is a buffer with gaps, wanted contiguous bytes")
+        view = np.frombuffer(data, np.uint8) if given.nbytes else np.empty(0, np.uint8)
         return cls._loaded(context, lib.dci_index_load_memory, address(view), view.size)
 
     @classmethod
@@ -386,7 +392,7 @@ class Index(Paged):
         mapped: bool = False,
     ) -> Self:
         self = cls.__new__(cls)
-        self._context, self._mapped = default_context() if context is None else context, mapped
+        self._context, self._mapped = context_of(context), mapped
         handle = create(function, lib.dci_index_destroy, self._context._handle.value, *arguments, path=path)
         config = prepared(_structs.IndexConfig)
         check(lib.dci_index_get_config(handle.value, byref(config)))

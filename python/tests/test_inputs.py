@@ -123,6 +123,31 @@ def test_what_float32_cannot_reach_is_refused_with_value_and_place(name, value):
         assert sentence.startswith(f"row 3, column 5 of {what} is")
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "reach"),
+    [
+        ("float16", 65520.0, "-65504 to 65504"),
+        ("float16", -1e30, "-65504 to 65504"),
+        ("bfloat16", 3.4e38, "-3.3895e+38 to 3.3895e+38"),
+    ],
+)
+def test_what_a_narrow_dtype_cannot_reach_is_refused_with_value_and_place(dtype, value, reach):
+    for given in (np.float32, np.float64):
+        table = ROWS.astype(given)
+        table[3, 5], table[7, 1] = value, value
+        index = filled(dtype=dtype, input_dtype="float32")
+        with pytest.raises(dci.NumberError) as caught:
+            index.add(table)
+        assert str(caught.value) == f"row 3 holds {value:g} at element 5, beyond the range of dtype {dtype}, {reach}"
+        table[3, 5] = np.nan
+        with pytest.raises(dci.NumberError, match="row 3 holds NaN or infinity"):
+            index.add(table)
+        assert len(index) == N
+    index = filled(dtype="float16", input_dtype="float32")
+    index.add(np.full((1, DIM), 65519.0))  # rounds to the largest
+    assert index.reconstruct(N)[0] == 65504
+
+
 def test_the_largest_floats_are_not_beyond():
     most = float(np.finfo(np.float32).max)
     table = np.array([[1.0, 2.0], [most * (1 + 2**-26), -most]])  # rounds to the largest
@@ -235,7 +260,7 @@ def test_what_holds_no_real_numbers_is_refused_by_name(name, kind):
 
 def test_what_is_no_array_is_refused_by_name():
     index = filled()
-    for given, called in (({"a": 1}, "a dict"), (None, "None"), (object(), "a object"), ("text", "str")):
+    for given, called in (({"a": 1}, "a dict"), (None, "None"), (object(), "an object"), ("text", "str")):
         with pytest.raises(TypeError, match=f"q is {called}"):
             index.search(given)
     with (

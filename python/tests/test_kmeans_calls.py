@@ -57,7 +57,7 @@ REFUSED = {
     "mean's shape": ((ROWS, 4), {"subtract_mean": ROWS[:2]}, dci.InvalidError, "has shape (2, 8), wanted (8,)"),
     "mean's values": ((ROWS, 4), {"subtract_mean": np.full(8, np.nan)}, dci.NumberError, "mean of problem 0"),
     "words as mean": ((ROWS, 4), {"subtract_mean": ["a"] * 8}, TypeError, "subtract_mean is str"),
-    "starts as init": ((ROWS, 4), {"init": ROWS[:4]}, dci.InvalidError, "init is a ndarray: starting points are"),
+    "starts as init": ((ROWS, 4), {"init": ROWS[:4]}, dci.InvalidError, "init is an ndarray: starting points are"),
     "format": ((ROWS, 4), {"dtype": "float16"}, TypeError, "rows is float32, the call takes float16"),
     "centroids' shape": ((ROWS, 4), {"centroids": ROWS[:3]}, dci.InvalidError, "centroids has shape (3, 8), wanted (4, 8)"),
     "centroids' values": ((ROWS, 4), {"centroids": with_value(np.inf, (2, 0))[:4]}, dci.NumberError, "centroid 2 of"),

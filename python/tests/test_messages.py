@@ -205,6 +205,49 @@ def test_names_of_c_become_names_of_python(sentence, wanted):
     assert in_python(sentence) == wanted
 
 
+# Arguments of another type: what is called, and what the sentence says.
+MISTYPED = {
+    "k": (lambda x: x.search(ROWS, "3"), "k is '3' (str), wanted a whole number"),
+    "k, a float": (lambda x: x.search(ROWS, 3.0), "k is 3.0 (float), wanted a whole number"),
+    "k, a list": (lambda x: x.search(ROWS, [3]), "k is a list, wanted a whole number"),
+    "dim": (lambda x: dci.Index(None), "dim is None, wanted a whole number"),
+    "seed": (lambda x: dci.Index(8, seed=1.5), "seed is 1.5 (float), wanted a whole number"),
+    "promotion_prob": (
+        lambda x: dci.Index(8, kind="mdci", promotion_prob="0.1"),
+        "promotion_prob is '0.1' (str), wanted a number",
+    ),
+    "radius": (lambda x: x.range_search(ROWS, [1.0, 2.0]), "radius is a list, wanted a number"),
+    "tolerance": (lambda x: dci.kmeans(ROWS, 2, tolerance="small"), "tolerance is 'small' (str), wanted a number"),
+    "n_clusters": (lambda x: dci.kmeans(ROWS, None), "n_clusters is None, wanted a whole number"),
+    "outputs": (lambda x: dci.kmeans(ROWS, 2, outputs=3), "outputs is an int, wanted names"),
+    "probability": (lambda x: sketch().bound(ROWS, probability=None), "probability is None, wanted a number"),
+    "scale": (lambda x: kv_of(scale="1"), "scale is '1' (str), wanted a number"),
+    "out": (lambda x: x.search(ROWS, 3, out=np.empty((40, 3))), "out is an ndarray, wanted a pair of arrays: (ids, scores)"),
+    "data": (lambda x: dci.Index.from_bytes(3), "data is an int, wanted bytes"),
+    "context": (lambda x: dci.Index(8, context="all"), "context is a str, wanted a dci.Context or None"),
+    "context of kmeans": (lambda x: dci.kmeans(ROWS, 2, context=4), "context is an int, wanted a dci.Context"),
+    "context of load": (lambda x: dci.Index.from_bytes(x.to_bytes(), 4), "context is an int, wanted a dci.Context"),
+    "context of a sketch": (lambda x: dci.Sketch(8, context=4), "context is an int, wanted a dci.Context"),
+    "context of a cache": (lambda x: dci.KVCache(1, 2, 1, 8, context=4), "context is an int, wanted a dci.Context"),
+    "context of a device": (lambda x: dci.gpu.GPU("host", context=4), "context is an int, wanted a dci.Context"),
+}
+
+
+@pytest.mark.parametrize("name", MISTYPED)
+def test_an_argument_of_another_type_is_refused_by_name(name):
+    call, part = MISTYPED[name]
+    with pytest.raises(TypeError) as caught:
+        call(index_of())
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [None, "float64", np.float64, object(), 3])
+def test_a_dtype_that_is_not_offered_is_refused_by_name(bad):
+    for call in (lambda: dci.Index(8, dtype=bad), lambda: dci.Sketch(8, dtype=bad), lambda: kv_of(dtype=bad)):
+        with pytest.raises(dci.InvalidError, match=r"dtype is .*, wanted one of 'float32', 'float16', 'bfloat16'"):
+            call()
+
+
 def test_sentences_about_files_keep_the_names_of_files(tmp_path):
     for name in ("dci_index_f32", "kind FLAT", "DCI_ZERO_KEEP"):
         with pytest.raises(dci.FileError) as caught:

@@ -37,6 +37,42 @@ def calls(index):
     }
 
 
+def searches(index):
+    asked = np.repeat(ROWS[:400], 4, axis=0)
+    return {
+        "search": lambda progress, **more: index.search(asked, 5, progress=progress, **more),
+        "search_group": lambda progress, **more: index.search_group(asked.reshape(-1, 4, DIM), 5, progress=progress, **more),
+        "range_search": lambda progress, **more: index.range_search(asked, 20.0, progress=progress, **more),
+    }
+
+
+@pytest.mark.parametrize("name", ["search", "search_group", "range_search"])
+def test_a_search_tells_and_may_be_stopped(index, name):
+    call, told = searches(index)[name], []
+    wanted = call(None)
+    for more in ({}, {"filter": lambda i: True}, {"stats": True}):
+        told.clear()
+        found = call(lambda done, total: told.append((done, total)), **more)
+        for got, want in zip(found, wanted):
+            np.testing.assert_array_equal(got, want)
+        done, total = np.array(told).T
+        assert (np.diff(done) >= 0).all() and (done <= total).all() and len(set(total)) == 1
+        with pytest.raises(dci.CancelledError):
+            call(lambda *_: True, **more)
+        for raised in (ZeroDivisionError("told so"), KeyboardInterrupt()):
+
+            def stop(*_, raised=raised):
+                raise raised
+
+            with pytest.raises(type(raised)) as caught:
+                call(stop, **more)
+            assert caught.value is raised
+    with pytest.raises(TypeError, match="progress is an int, wanted a function"):
+        call(3)
+    with pytest.raises(TypeError, match="there is no option 'progress'"):
+        index.set_defaults(progress=print)
+
+
 @pytest.mark.parametrize("name", ["add", "check"])
 def test_progress_is_told_in_order(index, name):
     told = []
@@ -80,7 +116,7 @@ def test_a_call_that_progress_stops_has_changed_nothing(index, name, how):
 
 def test_what_cannot_be_called_is_refused_by_name(index):
     for call in (*calls(index).values(), lambda progress: dci.kmeans(ROWS, 3, progress=progress)):
-        for bad in (3, "bar", []):
-            with pytest.raises(TypeError, match=f"progress is a {type(bad).__name__}, wanted a function"):
+        for bad, called in ((3, "an int"), ("bar", "a str"), ([], "a list")):
+            with pytest.raises(TypeError, match=f"progress is {called}, wanted a function"):
                 call(bad)
     assert len(index) == 500
