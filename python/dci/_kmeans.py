@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Callable, Literal, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import InvalidError, NumberError
+from ._errors import DciError, InvalidError, NumberError
 from ._knn import knn
 from ._rows import in_own_format
 from ._tensors import widened
@@ -22,6 +24,8 @@ T = TypeVar("T")
 
 # Squared lengths below this have no direction, as in dci_kmeans.
 _LEAST_SQUARE = 2.0**-80
+# Options of dci.kmeans by scikit-learn's names.
+_NAMES = (("n_redo", "n_init"), ("n_iter", "max_iter"), ("tolerance", "tol"), ("seed", "random_state"))
 
 
 class KMeans:
@@ -106,9 +110,7 @@ class KMeans:
             "seed": _seed(self.random_state),
         }
         if isinstance(self.n_init, str):
-            if self.n_init != "auto":
-                raise InvalidError(f"n_init is {self.n_init!r}, wanted a number of runs or 'auto'")
-            options["n_redo"] = 10 if isinstance(self.init, str) and self.init == "random" else 1
+            options["n_redo"] = runs_of(self.n_init, self.init)
         return {name: value for name, value in options.items() if value is not None}
 
     def fit(
@@ -131,28 +133,27 @@ class KMeans:
 
         Returns self.
         """
-        init = self.init
-        if centroids is None and not isinstance(init, str):
-            centroids = init
-        self._result = kmeans(
-            rows,
-            self.n_clusters,
-            metric=self.metric,
-            init=init if isinstance(init, str) else "given",
-            centroid=self.centroid,
-            zero_rows=self.zero_rows,
-            subtract_mean=self.subtract_mean,
-            capacity=self.capacity,
-            segment_rows=self.segment_rows,
-            n_iter_global=self.n_iter_global,
-            **self._options(),
-            centroids=centroids,
-            values=values,
-            dtype=self.dtype,
-            value_dtype=value_dtype,
-            progress=progress,
-            context=self.context,
-        )
+        init, from_init = self.init, centroids is None and not isinstance(self.init, str)
+        with names_of_scikit_learn(from_init):
+            self._result = kmeans(
+                rows,
+                self.n_clusters,
+                metric=self.metric,
+                init=init if isinstance(init, str) else "given",
+                centroid=self.centroid,
+                zero_rows=self.zero_rows,
+                subtract_mean=self.subtract_mean,
+                capacity=self.capacity,
+                segment_rows=self.segment_rows,
+                n_iter_global=self.n_iter_global,
+                **self._options(),
+                centroids=init if from_init else centroids,
+                values=values,
+                dtype=self.dtype,
+                value_dtype=value_dtype,
+                progress=progress,
+                context=self.context,
+            )
         return self
 
     def predict(self, rows: npt.ArrayLike) -> Integers:
@@ -313,6 +314,28 @@ class KMeans:
     def __repr__(self) -> str:
         fitted = "not fitted" if self._result is None else repr(self._result)
         return f"KMeans(n_clusters={self.n_clusters}, metric={self.metric!r}: {fitted})"
+
+
+@contextmanager
+def names_of_scikit_learn(from_init: bool) -> Iterator[None]:
+    """A call of dci.kmeans, whose refusals are to be in scikit-learn's names of its options. from_init: the centroids are
+    the caller's init."""
+    try:
+        yield
+    except (DciError, TypeError) as error:
+        before = sentence = str(error)
+        for ours, theirs in (*_NAMES, *([("centroids(?= has| is)", "init")] if from_init else ())):
+            sentence = re.sub(rf"^{ours}\b", theirs, sentence)
+        if sentence != before:
+            error.args = (sentence, *error.args[1:])
+        raise
+
+
+def runs_of(n_init: str, init: Any) -> int:
+    """How many runs scikit-learn's "auto" stands for."""
+    if n_init != "auto":
+        raise InvalidError(f"n_init is {n_init!r}, wanted a number of runs or 'auto'")
+    return 10 if isinstance(init, str) and init == "random" else 1
 
 
 class NotFittedError(InvalidError, AttributeError):  # type: ignore[misc]

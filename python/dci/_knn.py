@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ._errors import InvalidError
 from ._library import metric_of
-from ._rows import RowFormat, as_count, as_rows, in_own_format
+from ._rows import Progress, RowFormat, as_count, as_rows, in_own_format
 from ._search import Ids, Scores
 from .context import Context
 from .index import Index
@@ -26,6 +26,7 @@ def knn(
     dtype: npt.DTypeLike | None = None,
     query_dtype: npt.DTypeLike | None = None,
     zero_rows: str | None = None,
+    progress: Progress | None = None,
     context: Context | None = None,
 ) -> tuple[Ids, Scores]:
     """Finds the k best of the rows x for each query, exactly, by one search: no index is kept.
@@ -38,6 +39,8 @@ def knn(
             None: what the arrays are. "bfloat16": a uint16 array x or q holds its bits; other names as for Index.
     zero_rows
             "cosine" only, as for Index.
+    progress
+            as for Index.search.
     context threads and instruction set; None: default_context().
 
     Returns ids, the positions in x, and scores, of shape (n_queries, k), or (k,) for a one-dimensional q, best first, ties
@@ -48,7 +51,7 @@ def knn(
     asked, asked_form = in_own_format(q, "q", query_dtype, "query_dtype")
     if asked.ndim not in (1, 2) or asked.shape[-1] != rows.shape[1]:
         raise InvalidError(f"q has shape {asked.shape}, wanted (n, {rows.shape[1]}) or ({rows.shape[1]},), as x has it")
-    return _index(rows, form, asked_form, metric, zero_rows, context).search(asked, k)
+    return _index(rows, form, asked_form, metric, zero_rows, context).search(asked, k, progress=progress)
 
 
 def knn_graph(
@@ -58,6 +61,7 @@ def knn_graph(
     *,
     dtype: npt.DTypeLike | None = None,
     zero_rows: str | None = None,
+    progress: Progress | None = None,
     context: Context | None = None,
 ) -> tuple[Ids, Scores]:
     """Finds for each of the rows x the k best of the others, exactly: the graph of nearest neighbours.
@@ -71,7 +75,7 @@ def knn_graph(
     wanted = as_count(k, "k", 2**24 - 1)
     if wanted == 0:
         raise InvalidError("k is 0, expected at least 1")
-    ids, scores = _index(rows, form, form, metric, zero_rows, context).search(rows, wanted + 1)
+    ids, scores = _index(rows, form, form, metric, zero_rows, context).search(rows, wanted + 1, progress=progress)
     return without_self(ids, scores)
 
 

@@ -116,7 +116,8 @@ def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[A
     array = x if type(x) is np.ndarray and x.dtype is form.dtype else converted(x, form, what)
     shape = array.shape
     if not 1 <= len(shape) <= 2 or shape[-1] != dim:
-        raise InvalidError(f"{what} has shape {shape}, wanted (n, {dim}) or ({dim},)")
+        turned = f": {what}.T has it" if len(shape) == 2 and shape[0] == dim else ""
+        raise InvalidError(f"{what} has shape {shape}, wanted (n, {dim}) or ({dim},){turned}")
     n = shape[0] if len(shape) == 2 else 1
     flags = array.flags
     if flags.aligned:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._kmeans import nearest_centroids
+from ._kmeans import names_of_scikit_learn, nearest_centroids, runs_of
 from ._knn import without_self
 from ._library import unknown
 from ._rows import in_own_format
@@ -199,7 +199,7 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
     n_clusters  at most the number of rows.
     metric      "euclidean" ("l2" is the same), or "cosine" ("cos": centres are unit vectors; rows of zeros get the label 0).
     init        "k-means++", "random" or "even"; or centres, (n_clusters, n_features).
-    n_init      runs, of which the best is kept.
+    n_init      runs, of which the best is kept; "auto": 10 for init "random", else 1.
     max_iter    rounds of a run.
     tol         a run ends when a round changes the objective by no more than this share of it; 0: when no label changes.
     capacity    most rows of a cluster; None: any number.
@@ -216,7 +216,7 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
         *,
         metric: str = "euclidean",
         init: Any = "k-means++",
-        n_init: int = 1,
+        n_init: int | str = 1,
         max_iter: int = 100,
         tol: float = 1e-4,
         capacity: int | None = None,
@@ -240,21 +240,22 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
         if len(rows) < self.n_clusters:
             raise ValueError(f"n_samples={len(rows)} should be >= n_clusters={self.n_clusters}")
         given = not isinstance(self.init, str)
-        found = kmeans(
-            rows,
-            self.n_clusters,
-            metric=metric,
-            init="given" if given else _one_of(self.init, _INITS, "init"),
-            centroids=self.init if given else None,
-            zero_rows="keep" if metric == "cosine" else None,
-            n_iter=self.max_iter,
-            tolerance=self.tol,
-            n_redo=self.n_init,
-            seed=_seed(self.random_state),
-            capacity=self.capacity,
-            outputs=("labels", "centroids", "reports"),
-            context=_context(self.n_jobs),
-        )
+        with names_of_scikit_learn(given):
+            found = kmeans(
+                rows,
+                self.n_clusters,
+                metric=metric,
+                init="given" if given else _one_of(self.init, _INITS, "init"),
+                centroids=self.init if given else None,
+                zero_rows="keep" if metric == "cosine" else None,
+                n_iter=self.max_iter,
+                tolerance=self.tol,
+                n_redo=runs_of(self.n_init, self.init) if isinstance(self.n_init, str) else self.n_init,
+                seed=_seed(self.random_state),
+                capacity=self.capacity,
+                outputs=("labels", "centroids", "reports"),
+                context=_context(self.n_jobs),
+            )
         assert found.centroids is not None and found.reports is not None
         report = found.reports[0]
         self.labels_ = found.labels

@@ -276,6 +276,14 @@ def test_what_is_no_array_is_refused_by_name():
     assert len(index) == 2 * N
 
 
+def test_rows_that_are_columns_are_told():
+    for call, what in ((dci.Index(DIM).add, "x"), (filled().search, "q"), (sketch().append, "rows")):
+        with pytest.raises(
+            dci.InvalidError, match=rf"{what} has shape \(8, 40\), wanted \(n, 8\) or \(8,\): {what}.T has it"
+        ):
+            call(ROWS.T)
+
+
 @pytest.mark.parametrize("name", TAKERS)
 def test_a_wrong_shape_is_refused_with_argument_and_shape(name):
     if "problems" in name or "group" in name or name == "KVCache":

@@ -56,8 +56,10 @@ def test_starting_points_may_be_the_init():
         np.testing.assert_array_equal(model.labels_, wanted.labels)
     other = dci.KMeans(6, init=start).fit(ROWS, centroids=ROWS[100:106])
     np.testing.assert_array_equal(other.labels_, dci.kmeans(ROWS, 6, centroids=ROWS[100:106]).labels)
-    with pytest.raises(dci.InvalidError, match=r"centroids has shape \(5, 8\), wanted \(6, 8\)"):
+    with pytest.raises(dci.InvalidError, match=r"init has shape \(5, 8\), wanted \(6, 8\)"):
         dci.KMeans(6, init=ROWS[:5]).fit(ROWS)
+    with pytest.raises(dci.InvalidError, match=r"centroids has shape \(5, 8\), wanted \(6, 8\)"):
+        dci.KMeans(6, init=start).fit(ROWS, centroids=ROWS[:5])
 
 
 def test_a_random_state_is_a_seed_or_what_draws_one():
@@ -75,10 +77,13 @@ def test_a_random_state_is_a_seed_or_what_draws_one():
     ("options", "part"),
     [
         ({"n_init": "many"}, "n_init is 'many', wanted a number of runs or 'auto'"),
-        ({"n_init": 0}, "n_redo is 0"),
-        ({"max_iter": -1}, "n_iter is -1"),
-        ({"tol": 2}, "tolerance is 2"),
-        ({"random_state": -1}, "seed is -1"),
+        ({"n_init": 0}, "n_init is 0"),
+        ({"n_init": 2, "init": "even"}, "n_init is 2, but an init without draws"),
+        ({"max_iter": -1}, "max_iter is -1"),
+        ({"n_iter": -1}, "max_iter is -1"),
+        ({"tol": 2}, "tol is 2"),
+        ({"random_state": -1}, "random_state is -1"),
+        ({"init": ROWS[:2]}, "init has shape (2, 8), wanted (3, 8)"),
         ({"init": "kmeans++"}, "init is 'kmeans++', wanted one of 'random'"),
     ],
 )
@@ -196,8 +201,8 @@ def test_whatever_holds_a_result_is_copied(way, tmp_path):
     again = COPIES[way](bitmap)
     assert (again.n, again.first_id) == (300, 7) and (again.words == bitmap.words).all()
     COPIES[way](found).check()
-    other = COPIES[way](index)
-    assert other.context is dci.default_context() and other.to_bytes() == index.to_bytes()
+    assert COPIES[way](index).to_bytes() == index.to_bytes()
+    assert pickle.loads(pickle.dumps(index)).context is dci.default_context()
 
 
 @pytest.mark.parametrize(
@@ -215,6 +220,25 @@ def test_what_cannot_be_copied_names_the_way_out(made, part):
         with pytest.raises(TypeError) as caught:
             way(made())
         assert part in str(caught.value)
+
+
+def test_an_estimator_names_its_own_options():
+    pytest.importorskip("sklearn")
+    from dci.sklearn import DCIKMeans  # noqa: PLC0415
+
+    for options, part in (
+        ({"n_init": 0}, "n_init is 0"),
+        ({"n_init": "many"}, "n_init is 'many'"),
+        ({"max_iter": -3}, "max_iter is -3"),
+        ({"max_iter": 2.5}, "max_iter is 2.5 (float)"),
+        ({"tol": -1}, "tol is -1"),
+        ({"init": ROWS[:2]}, "init has shape (2, 8), wanted (3, 8)"),
+    ):
+        with pytest.raises((ValueError, TypeError)) as caught:
+            DCIKMeans(3, **options).fit(ROWS)
+        assert part in str(caught.value)
+    wanted = DCIKMeans(3, init="random", n_init=10, random_state=1).fit(ROWS)
+    assert DCIKMeans(3, init="random", n_init="auto", random_state=1).fit(ROWS).inertia_ == wanted.inertia_
 
 
 def test_estimators_are_cloned_and_pickled():

@@ -73,6 +73,15 @@ def test_layouts_that_cannot_be_read_in_place_are_copied():
         assert_same(dci.knn_graph(given, 3), wanted)
 
 
+@pytest.mark.parametrize("call", [dci.knn_graph, lambda x, k, **more: dci.knn(x, x, k, **more)])
+def test_progress_is_told_and_may_cancel(call):
+    rows, told = normal(3000, 16), []
+    call(rows, 3, progress=lambda done, total: told.append((done, total)))
+    assert told and told[-1][0] <= told[-1][1]
+    with pytest.raises(dci.CancelledError):
+        call(rows, 3, progress=lambda *_: True)
+
+
 def test_zero_rows_of_cosine_are_refused_or_kept():
     rows = normal(9, 4)
     rows[3] = 0
