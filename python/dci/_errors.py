@@ -162,6 +162,7 @@ _NAMES: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"\bn_queries is 0\b"), "there are no queries"),
     (re.compile(r"\binput\.(?=\w)"), ""),
     (re.compile(r"\b(\w+) is NULL\b"), r"\1 is None"),
+    (re.compile(r"\bDCI_ZERO_KEEP keeps\b"), "zero_rows='keep' keeps"),
     (
         re.compile(
             r"\b(?:DCI_(?:KMEANS_INIT|CENTROID|ZERO|MEAN|CENTRE|SKETCH|METRIC|KIND|ROWS|EXECUTOR|KV_BLOCKS|GPU)_|(?<=kind ))"

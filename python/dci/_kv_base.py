@@ -166,7 +166,7 @@ class KVBase:
         n: SupportsIndex | None = None,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Keys and values of tokens [first, first + n) of one layer and head, as they are stored; n None: to the last token
-        of whole steps. Returns (n, dim_k) and (n, dim_v) of dtype, bfloat16 as uint16."""
+        of whole steps. Returns (n, dim_k) and (n, dim_v) of dtype, bfloat16 as its bits in uint16."""
         handle, number, begin = self._live(), number_of(sequence), as_count(first, "first")
         struct = self._sequence(handle, number)
         wanted = max(struct.n_tokens - begin, 0) if n is None else as_count(n, "n")

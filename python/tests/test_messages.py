@@ -198,6 +198,7 @@ def test_a_sentence_names_nothing_of_c(name, tmp_path):
         ),
         ("row 3 does not fit f16; bf16 would, f32 too", "row 3 does not fit float16; bfloat16 would, float32 too"),
         ("call dci_gpu_kv_plan before dci_kv_attend", "call plan before attend"),
+        ("row 3 is zero; DCI_ZERO_KEEP keeps such rows", "row 3 is zero; zero_rows='keep' keeps such rows"),
         ("row 2 holds NaN or infinity", "row 2 holds NaN or infinity"),
     ],
 )
