@@ -59,7 +59,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_load_stream": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "dci_index_map": (c_int32, [c_void_p, c_char_p, c_void_p]),
     "dci_index_check": (c_int32, [c_void_p, c_int32, c_void_p]),
-    "dci_index_fit": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t]),
+    "dci_index_fit_with": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p]),
     "dci_index_tune": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_double, c_void_p]),
     "dci_index_pages": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
     "dci_index_page_ids": (c_int32, [c_void_p, c_int32, c_void_p, c_void_p]),

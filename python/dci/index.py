@@ -269,18 +269,25 @@ class Index(Paged):
         """Takes memory so that the index holds n rows in all without another allocation for rows."""
         check(lib.dci_index_reserve(self._open().value, as_count(n, "n")))
 
-    def fit(self, queries: npt.ArrayLike) -> None:
+    def fit(self, queries: npt.ArrayLike, *, progress: Progress | None = None) -> None:
         """Fits the codes of an index with sketch_bits to queries: learns a transform from its rows and these queries, and
         encodes all rows again; rows added later use it, too. Codes then rank better for queries like these.
 
         queries (n, dim), or (dim,) for one: as they will come, some hundred, such as the last 64 positions of a prompt, all
                 heads of a group.
 
-        dim is at most 1024. Searches go on; adds and removes on other threads wait. Ctrl-C does not end it.
+        progress
+                as in add: rows encoded. While the transform is learned, some seconds at the largest dim, nothing is told.
+
+        dim is at most 1024. Searches go on; adds and removes on other threads wait. Ctrl-C ends it, and nothing has changed
+        then.
         """
         handle = self._open()
         rows, n, ld = as_rows(queries, self._dim, self._input, "queries")
-        check(lib.dci_index_fit(handle.value, n, address(rows), ld))
+        with CallGuard(as_progress(progress)) as guard:
+            status = lib.dci_index_fit_with(handle.value, n, address(rows), ld, byref(guard.progress))
+        guard.raise_kept()
+        check(status)
 
     def memory(self) -> dict[str, int]:
         """Bytes the index holds: rows (used or reserved; the pointers to them if borrowed), ids, norms, projections, codes,

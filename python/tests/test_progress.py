@@ -34,6 +34,7 @@ def calls(index):
         "add": lambda progress: index.add(ROWS, progress=progress),
         "add with ids": lambda progress: index.add(ROWS, np.arange(3000) + 5000, progress=progress),
         "check": lambda progress: index.check(progress=progress),
+        **({"fit": lambda progress: index.fit(ROWS[:64], progress=progress)} if index.sketch_bits else {}),
     }
 
 
@@ -73,9 +74,11 @@ def test_a_search_tells_and_may_be_stopped(index, name):
         index.set_defaults(progress=print)
 
 
-@pytest.mark.parametrize("name", ["add", "check"])
+@pytest.mark.parametrize("name", ["add", "check", "fit"])
 def test_progress_is_told_in_order(index, name):
     told = []
+    if name not in calls(index):
+        return
     calls(index)[name](lambda done, total: told.append((done, total)))
     done, total = np.array(told).T
     assert (np.diff(done) >= 0).all() and (done <= total).all() and len(set(total)) == 1
@@ -86,9 +89,11 @@ def test_progress_is_told_in_order(index, name):
         np.testing.assert_array_equal(again.ids(), np.arange(3500))
 
 
-@pytest.mark.parametrize("name", ["add", "add with ids", "check"])
+@pytest.mark.parametrize("name", ["add", "add with ids", "check", "fit"])
 @pytest.mark.parametrize("how", ["cancels", "raises", "interrupts"])
 def test_a_call_that_progress_stops_has_changed_nothing(index, name, how):
+    if name not in calls(index):
+        return
     before, call = index.to_bytes(), calls(index)[name]
     stops = {"raises": ZeroDivisionError("told so"), "interrupts": KeyboardInterrupt()}
     n_reports = []
