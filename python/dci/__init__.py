@@ -35,7 +35,7 @@ from ._errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from ._filters import Bitmap
+from ._filters import Bitmap, Filter
 from ._kmeans import KMeans
 from ._knn import knn, knn_graph
 from ._library import __version__
@@ -56,6 +56,7 @@ __all__ = [
     "DeviceError",
     "ExistsError",
     "FileError",
+    "Filter",
     "FormatError",
     "FullError",
     "Index",

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from . import _guard, _structs
 from ._errors import InvalidError, a_type
-from ._filters import Filter, c_filter
+from ._filters import FilterLike, as_filter, c_filter
 from ._guard import CallGuard
 from ._library import Handle, address, check, lib, prepared
 from ._rows import Progress, RowFormat, as_count, as_groups, as_number, as_progress, as_rows, check_output
@@ -90,7 +90,7 @@ class Searchable:
         q: npt.ArrayLike,
         k: SupportsIndex = ...,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Search],
@@ -101,7 +101,7 @@ class Searchable:
         q: npt.ArrayLike,
         k: SupportsIndex = ...,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Search],
@@ -111,7 +111,7 @@ class Searchable:
         q: npt.ArrayLike,
         k: SupportsIndex = 10,
         *,
-        filter: Filter | None = None,
+        filter: FilterLike | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
         **effort: Unpack[Search],
@@ -120,8 +120,10 @@ class Searchable:
 
         q       (n, dim), or (dim,) for one.
         k       may exceed the number of rows: results are padded with id -1 and score NaN.
-        filter  rows that may be returned: an array of ids; a bool mask, element i for id i; a Bitmap; or a function that
-                gets an id and is asked once per stored row and call.
+        filter  rows that may be returned: distinct ids, as an array of integers, a set or any other iterable; a bool mask,
+                element i for id i, with one element for each id from 0 to the largest ever used; a Filter or Bitmap; or a
+                function that gets an id and is asked once per stored row and call. A column of zeros and ones is refused as
+                ids that repeat: use column.astype(bool).
         prop_to_visit, prop_to_retrieve
                 shares, above 0 and at most 1. "pdci": of the rows that the filter admits: how many each composite index may
                 visit, and how many it may retrieve as candidates, which are all scored. It goes on beyond both until it has
@@ -166,7 +168,7 @@ class Searchable:
         k: SupportsIndex = ...,
         *,
         union: bool = ...,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Search],
@@ -178,7 +180,7 @@ class Searchable:
         k: SupportsIndex = ...,
         *,
         union: bool = ...,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Search],
@@ -189,7 +191,7 @@ class Searchable:
         k: SupportsIndex = 10,
         *,
         union: bool = False,
-        filter: Filter | None = None,
+        filter: FilterLike | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
         **effort: Unpack[Search],
@@ -226,7 +228,7 @@ class Searchable:
         q: npt.ArrayLike,
         radius: float,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         **effort: Unpack[Search],
     ) -> tuple[Ids, Ids, Scores]: ...
@@ -236,7 +238,7 @@ class Searchable:
         q: npt.ArrayLike,
         radius: float,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[True],
         **effort: Unpack[Search],
     ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
@@ -245,7 +247,7 @@ class Searchable:
         q: npt.ArrayLike,
         radius: float,
         *,
-        filter: Filter | None = None,
+        filter: FilterLike | None = None,
         stats: bool = False,
         **effort: Unpack[Search],
     ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
@@ -278,7 +280,7 @@ class Searchable:
         n_queries: int,
         before: tuple[Any, ...],
         after: tuple[Any, ...],
-        filter: Filter | None,
+        filter: FilterLike | None,
         effort: Search,
         stats: bool,
     ) -> SearchStats | None:
@@ -291,11 +293,13 @@ class Searchable:
         params = self._defaults(handle)
         _set_effort(params, effort)
         report = prepared(_structs.Stats)
-        guard = CallGuard(progress) if watched or progress is not None or callable(filter) else None
+        wanted = None if filter is None else as_filter(filter, handle.value)
+        asks = wanted is not None and wanted.asks
+        guard = CallGuard(progress) if watched or progress is not None or asks else None
         if stats:
             params.stats = addressof(report)
-        if filter is not None:
-            made, _alive = c_filter(filter, guard)
+        if wanted is not None:
+            made, _alive = c_filter(wanted, guard)
             params.filter = addressof(made)
         if guard is None:
             check(function(handle.value, *before, byref(params), *after))

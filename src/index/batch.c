@@ -16,6 +16,28 @@ int64_t dci_batch_id(const dci_batch *b, size_t i)
         return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
 }
 
+dci_status dci_batch_check_distinct(const dci_batch *b)
+{
+        if (b->ids == NULL || b->n == 1)
+                return DCI_OK;
+        dci_status status = DCI_OK;
+        dci_idmap *seen = dci_idmap_create(b->index->context, b->n, dci_batch_end(b));
+        if (seen == NULL)
+                return DCI_ERR_MEMORY;
+        for (size_t i = 0; i < b->n && status == DCI_OK; i++)
+                if (!dci_idmap_insert(seen, b->ids[i], 0))
+                        status = dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu comes twice", (long long)b->ids[i], i);
+        dci_idmap_destroy(b->index->context, seen);
+        return status;
+}
+
+dci_status dci_batch_check_new(const dci_batch *b, size_t i)
+{
+        return b->adds_none
+                       ? dci_fail(DCI_ERR_NOT_FOUND, "id %lld of row %zu is not in the index", (long long)b->ids[i], i)
+                       : DCI_OK;
+}
+
 /* A number beyond the range of a 16-bit format became infinity in it: the sentence is about the number that was given. */
 static dci_status explain_overflow(dci_dtype dtype, const float *row, const uint16_t *stored, size_t dim, size_t number,
                                    dci_status status)
@@ -29,14 +51,15 @@ static dci_status explain_overflow(dci_dtype dtype, const float *row, const uint
         return status;
 }
 
-static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
+static dci_status place_row(const dci_batch *b, size_t place, float *scratch)
 {
+        const size_t i = dci_batch_row(b, place);
         dci_index *index = b->index;
         const dci_kernels *kernels = index->context->kernels;
         const dci_dtype add = index->config.add_dtype, stored = index->config.dtype;
         const unsigned char *row = b->rows + i * b->ld_bytes;
         size_t offset;
-        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
+        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + place, &offset);
         const void *checked = row;
         if (b->target->borrowed) {
                 ((const void **)chunk->rows)[offset] = row;

@@ -200,17 +200,34 @@ static dci_status check_ids(const dci_batch *b)
                 if (dci_idmap_find(map, b->ids[i]) >= 0)
                         return dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu is in the index already",
                                         (long long)b->ids[i], i);
-        if (b->ids == NULL || b->n == 1)
+        return dci_batch_check_distinct(b);
+}
+
+/* The ids that are there leave as the rows come. None comes twice. */
+static dci_status find_replaced(dci_batch *b)
+{
+        const dci_idmap *map = atomic_load(&b->index->map);
+        size_t n = 0;
+        DCI_TRY(dci_batch_check_distinct(b));
+        for (size_t i = 0; i < b->n; i++) {
+                const bool there = dci_idmap_find(map, b->ids[i]) >= 0;
+                n += there;
+                DCI_TRY(there ? DCI_OK : dci_batch_check_new(b, i));
+        }
+        b->n_new = b->n - n;
+        if (n == 0)
                 return DCI_OK;
-        dci_status status = DCI_OK;
-        dci_idmap *seen = dci_idmap_create(b->index->context, b->n, dci_batch_end(b));
-        if (seen == NULL)
+        b->leaving = dci_idmap_create(b->index->context, n, b->index->next_id);
+        b->old_ids = dci_alloc(b->index->context, n, sizeof *b->old_ids);
+        if (b->leaving == NULL || b->old_ids == NULL)
                 return DCI_ERR_MEMORY;
-        for (size_t i = 0; i < b->n && status == DCI_OK; i++)
-                if (!dci_idmap_insert(seen, b->ids[i], 0))
-                        status = dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu comes twice", (long long)b->ids[i], i);
-        dci_idmap_destroy(b->index->context, seen);
-        return status;
+        n = 0;
+        for (size_t i = 0; i < b->n; i++)
+                if (dci_idmap_find(map, b->ids[i]) >= 0) {
+                        dci_idmap_insert(b->leaving, b->ids[i], 0);
+                        b->old_ids[n++] = b->ids[i];
+                }
+        return DCI_OK;
 }
 
 /* The staged rows as the tree wants them. */
@@ -255,42 +272,43 @@ static void publish(dci_index *index)
         atomic_store(&index->n_live, index->tree->n_rows);
 }
 
-static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_source *source, int64_t end)
+/* Without readers: the new rows go to their slots, and what they change is computed again. */
+static void carry_out(dci_index *index, dci_tree_plan *plan, dci_rows *staged, dci_idmap *map, int32_t *slots)
 {
-        dci_context *context = index->context;
-        dci_tree_plan plan;
-        int32_t *slots = dci_alloc(context, source->n, sizeof *slots);
+        const dci_tree_store store = {&index->rows, map};
+        const dci_tree_source *source = plan->source;
+        if (plan->leaving_set != NULL)
+                dci_tree_replace(plan, &store, slots);
+        else
+                dci_tree_insert(plan, &store, slots);
+        for (size_t i = 0; i < source->n; i++) {
+                dci_rows_copy(staged, i, &index->rows, (size_t)slots[i]);
+                dci_idmap_insert(map, source->ids[i], slots[i]);
+        }
+        dci_tree_route_dirty(index->tree, &index->rows, plan->dirty, plan->scratch);
+        atomic_store(&index->map, map);
+        publish(index);
+}
+
+static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *plan, int32_t *slots)
+{
+        dci_index *index = b->index;
         dci_idmap *old = atomic_load(&index->map), *map = NULL;
         bool followed = false;
-        dci_status status =
-                slots == NULL ? DCI_ERR_MEMORY : dci_tree_plan_insert(index->tree, &index->rows, source, &plan);
-        if (status != DCI_OK) {
-                dci_free(context, slots, source->n, sizeof *slots);
-                return status;
-        }
-        status = dci_tree_plan_reserve(&plan, &index->retired);
+        dci_status status = dci_tree_plan_reserve(plan, &index->retired);
         if (status == DCI_OK) {
                 followed = true;
-                status = dci_rows_follow(&index->rows, staged, 0, source->n);
+                status = dci_rows_follow(&index->rows, staged, 0, b->n);
         }
         if (status == DCI_OK) {
-                map = map_for(index, source->n, end);
+                map = map_for(index, b->n_new, dci_batch_end(b));
                 status = map == NULL ? DCI_ERR_MEMORY : DCI_OK;
         }
         if (status == DCI_OK) {
-                const dci_tree_store store = {&index->rows, map};
                 dci_index_exclusive_begin(index);
-                status = dci_tree_plan_adopt(&plan);
-                if (status == DCI_OK) {
-                        dci_tree_insert(&plan, &store, slots);
-                        for (size_t i = 0; i < source->n; i++) {
-                                dci_rows_copy(staged, i, &index->rows, (size_t)slots[i]);
-                                dci_idmap_insert(map, source->ids[i], slots[i]);
-                        }
-                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty, plan.scratch);
-                        atomic_store(&index->map, map);
-                        publish(index);
-                }
+                status = dci_tree_plan_adopt(plan);
+                if (status == DCI_OK)
+                        carry_out(index, plan, staged, map, slots);
                 dci_index_exclusive_end(index);
         }
         if (status != DCI_OK && followed) { /* a search may be reading the centre that was begun */
@@ -299,9 +317,27 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                 dci_index_exclusive_end(index);
         }
         if (map != old)
-                dci_idmap_destroy(context, status == DCI_OK ? old : map);
-        dci_tree_plan_free(&plan);
-        dci_free(context, slots, source->n, sizeof *slots);
+                dci_idmap_destroy(index->context, status == DCI_OK ? old : map);
+        return status;
+}
+
+/* *out_alone: the tree must be rebuilt. */
+static dci_status insert_few(const dci_batch *b, dci_rows *staged, const dci_tree_source *source, bool *out_alone)
+{
+        dci_index *index = b->index;
+        dci_tree_plan plan;
+        int32_t *slots = dci_alloc(index->context, b->n, sizeof *slots);
+        if (slots == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = b->leaving == NULL ? dci_tree_plan_insert(index->tree, &index->rows, source, &plan)
+                                               : dci_tree_plan_replace(index->tree, &index->rows, source, b->leaving,
+                                                                       b->n - b->n_new, b->old_ids, &plan, out_alone);
+        if (status == DCI_OK) {
+                if (!*out_alone)
+                        status = insert(b, staged, &plan, slots);
+                dci_tree_plan_free(&plan);
+        }
+        dci_free(index->context, slots, b->n, sizeof *slots);
         return status;
 }
 
@@ -338,13 +374,17 @@ static dci_status add_staged(dci_batch *b, dci_rows *staged, bool much, const dc
         float c_squared = 0.0f;
         if (index->config.metric == DCI_METRIC_IP)
                 c_squared = dci_lift_c_squared(dci_batch_longest(b));
-        if (much || c_squared != index->tree->c_squared || ends_lone_node(b))
-                return rebuild(index, staged, NULL, c_squared, dci_batch_end(b), progress);
-        dci_tree_source source;
-        dci_status status = source_of(index->context, staged, b->n, &source);
-        if (status == DCI_OK)
-                status = insert(index, staged, &source, dci_batch_end(b));
-        source_free(index->context, &source);
+        bool alone = much || c_squared != index->tree->c_squared || ends_lone_node(b);
+        dci_status status = DCI_OK;
+        if (!alone) {
+                dci_tree_source source;
+                status = source_of(index->context, staged, b->n, &source);
+                if (status == DCI_OK)
+                        status = insert_few(b, staged, &source, &alone);
+                source_free(index->context, &source);
+        }
+        if (status == DCI_OK && alone)
+                status = rebuild(index, staged, b->leaving, c_squared, dci_batch_end(b), progress);
         return status;
 }
 
@@ -356,7 +396,8 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         dci_retired *none = NULL;
         dci_index_config config = index->config;
         DCI_TRY(check_version(index));
-        DCI_TRY(check_ids(b));
+        b->n_new = b->n;
+        DCI_TRY(b->replaces ? find_replaced(b) : check_ids(b));
         if (config.add_dtype == config.dtype) /* they are copied once, to where they belong */
                 config.storage = DCI_ROWS_BORROWED;
         dci_rows_init(&b->staged, index->context, &config); /* without codes: those depend on the place */
@@ -421,7 +462,7 @@ static dci_status remove_few(dci_index *index, size_t n, const int64_t *ids, con
         return status;
 }
 
-static dci_status remove_rows(dci_index *index, size_t n, const int64_t *ids)
+dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids)
 {
         const size_t n_live = atomic_load(&index->n_live);
         dci_idmap *leaving = NULL;
@@ -437,11 +478,11 @@ static dci_status remove_rows(dci_index *index, size_t n, const int64_t *ids)
         return status;
 }
 
-dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids)
+/* All of the map leaves. */
+dci_status dci_mdci_clear(dci_index *index)
 {
-        pthread_mutex_lock(&index->writers);
-        const dci_status status = remove_rows(index, n, ids);
-        dci_index_collect(index);
-        pthread_mutex_unlock(&index->writers);
-        return status;
+        if (index->tree->n_pages == 0 && index->rows.n_chunks == 0)
+                return DCI_OK;
+        DCI_TRY(check_version(index));
+        return rebuild(index, NULL, atomic_load(&index->map), index->tree->c_squared, index->next_id, NULL);
 }
