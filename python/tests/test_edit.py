@@ -116,7 +116,7 @@ def test_progress_is_told_and_may_end_the_call(name):
         index.upsert(range(100), x, progress=lambda done, whole: True)
     with pytest.raises(ZeroDivisionError):
         index.replace(range(100), x, progress=lambda done, whole: 1 / 0)
-    with pytest.raises(TypeError, match="progress is a int"):
+    with pytest.raises(TypeError, match="progress is an int"):
         index.add(x, progress=3)
     assert index.to_bytes() == before
     assert index.add(x, progress=lambda done, whole: None).tolist() == list(range(150, 250))
