@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Reading a file of known size and replacing one atomically, under the failures that a disk can have. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -61,12 +62,32 @@ START_TEST(a_new_file_follows_the_umask_and_a_replaced_one_keeps_its_permissions
 }
 END_TEST
 
+/* The number goes with the sentence: the system's where that quotes its words. */
+static void check_errno(const char *wanted)
+{
+        static const struct {
+                const char *words;
+                int number;
+        } known[] = {{"No such file", ENOENT},
+                     {"Not a directory", ENOTDIR},
+                     {"too long", ENAMETOOLONG},
+                     {"a directory,", EISDIR},
+                     {"Is a directory", EISDIR}};
+        int expected = 0;
+        for (size_t i = 0; i < sizeof known / sizeof known[0] && expected == 0; i++)
+                if (strstr(dci_last_error(), known[i].words) != NULL)
+                        expected = known[i].number;
+        ck_assert_msg(dci_last_errno() == expected, "errno %d of '%s', expected %d", (int)dci_last_errno(), wanted,
+                      expected);
+}
+
 static void refuse_open(const char *path, const char *wanted)
 {
         dci_source source;
         dci_status status = dci_source_open(path, &source);
         ck_assert(status == DCI_ERR_IO || status == DCI_ERR_INVALID);
         ck_refused(status, status, wanted);
+        check_errno(wanted);
 }
 
 static void refuse_replace(const char *path, const char *wanted)
@@ -74,6 +95,7 @@ static void refuse_replace(const char *path, const char *wanted)
         dci_status status = replace(path, "new", 3);
         ck_assert(status == DCI_ERR_IO || status == DCI_ERR_INVALID);
         ck_refused(status, status, wanted);
+        check_errno(wanted);
 }
 
 START_TEST(only_regular_files_are_opened)

@@ -81,6 +81,13 @@ enum {
  */
 DCI_API const char *dci_last_error(void);
 
+/**
+ * The system's error number (of <errno.h>, such as ENOENT) behind the last failing call of this thread, where a file
+ * could not be opened, read, written or replaced; EISDIR where a path is a directory. 0 where the system had no part in
+ * it. Valid as long as dci_last_error() is.
+ */
+DCI_API int32_t dci_last_errno(void);
+
 /** A constant name of a status, such as "DCI_ERR_INVALID"; "unknown status" for other values. */
 DCI_API const char *dci_status_name(dci_status status);
 

@@ -499,6 +499,13 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
  */
 DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld);
 
+/**
+ * The same with reports of progress, in rows encoded; NULL: none. A call that is cancelled has changed nothing. While
+ * the transform is learned, before the first row is encoded, there are no reports: some seconds at 1024 elements.
+ */
+DCI_API dci_status dci_index_fit_with(dci_index *index, size_t n_queries, const void *queries, size_t ld,
+                                      const dci_progress *progress);
+
 /** What dci_index_tune found. Prepare with dci_tune_result_init. */
 typedef struct dci_tune_result {
         size_t struct_size;

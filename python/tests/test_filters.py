@@ -68,7 +68,7 @@ FILTERS = {
 
 @pytest.fixture
 def index():
-    out = dci.Index(16)
+    out = dci.Index(16, "ip")
     out.add(normal(N, 16))
     return out
 

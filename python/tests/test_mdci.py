@@ -173,8 +173,8 @@ def test_other_kinds_take_a_field_of_view_and_ignore_it(kind):
         ({"top_nodes": 0}, dci.InvalidError, "top_nodes is 0"),
         ({"cell_simp_indices": 5000}, dci.LimitError, "cell_simp_indices is 5000, expected 0 to 4096"),
         ({"seed": 2**64}, dci.InvalidError, "seed is"),
-        ({"top_nodes": 1.5}, TypeError, "integer"),
-        ({"promotion_prob": "often"}, TypeError, "str"),
+        ({"top_nodes": 1.5}, TypeError, r"top_nodes is 1.5 \(float\), wanted a whole number"),
+        ({"promotion_prob": "often"}, TypeError, r"promotion_prob is 'often' \(str\), wanted a number"),
     ],
 )
 def test_options_out_of_range_are_refused_with_both_values(options, error, sentence):

@@ -24,7 +24,7 @@ static dci_status fail_errno(const char *verb, const char *name, int error)
         char text[128];
         if (strerror_r(error, text, sizeof text) != 0)
                 snprintf(text, sizeof text, "error %d", error);
-        return dci_fail(DCI_ERR_IO, "cannot %s %s: %s", verb, name, text);
+        return dci_fail_errno(dci_fail(DCI_ERR_IO, "cannot %s %s: %s", verb, name, text), error);
 }
 
 /* The end of a long path says more than its beginning, and leaves room in the message for what went wrong. */
@@ -45,8 +45,9 @@ static dci_status refuse_unless_regular(const char *name, mode_t mode)
                 what = "a FIFO";
         else if (S_ISLNK(mode))
                 what = "a symbolic link";
-        return dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file%s", name, what,
-                        S_ISLNK(mode) ? ": save to the path that it points to" : "");
+        dci_status status = dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file%s", name, what,
+                                     S_ISLNK(mode) ? ": save to the path that it points to" : "");
+        return S_ISDIR(mode) ? dci_fail_errno(status, EISDIR) : status;
 }
 
 /* Systems of files that are far away, or are programs themselves, may let a signal interrupt any call. All but rename

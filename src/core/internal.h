@@ -51,6 +51,9 @@ DCI_INLINE int dci_lowest_bit(uint64_t bits)
 /* Records the sentence and returns `status`, so that a check reads: return dci_fail(DCI_ERR_INVALID, "..."). */
 dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3);
 
+/* Adds the system's error number to what dci_fail recorded just before. Returns `status`. */
+dci_status dci_fail_errno(dci_status status, int error);
+
 /* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to release there. */
 #define DCI_TRY(call)                                                                                                  \
         do {                                                                                                           \

@@ -14,8 +14,8 @@ static dci_status begin(const dci_index *index)
 {
         DCI_TRY(dci_index_check_call(index));
         if (index->config.kind != DCI_KIND_MDCI) /* the tree itself may be replaced until the lock is held */
-                return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %d",
-                                (int)index->config.kind);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %s",
+                                index->config.kind == DCI_KIND_FLAT ? "FLAT" : "PDCI");
         dci_index_read_begin(index);
         return DCI_OK;
 }
