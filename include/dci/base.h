@@ -252,7 +252,8 @@ DCI_API dci_status dci_context_set_threads(dci_context *context, int32_t n_threa
 /**
  * Reports progress of a long call and lets the caller stop it. fn gets the work done so far and the whole, in units of
  * the call; a value other than 0 cancels: the call returns DCI_ERR_CANCELLED and has changed nothing. fn NULL: no
- * reports. With DCI_EXECUTOR_CALLER, reports come only while a piece of the work runs on the thread that made the call.
+ * reports. With DCI_EXECUTOR_CALLER, reports come only while a piece of the work runs on the thread that made the call,
+ * and at the end of dci_index_add.
  */
 typedef struct dci_progress {
         void *ctx;

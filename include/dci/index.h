@@ -172,7 +172,8 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * rows       n x dim of add_dtype, ld apart (ld >= dim).
  * ids        n distinct ids >= 0 that are not in the index; NULL: consecutive from one more than the largest id ever
  *            used (0 in a new index), so that an id is never reused by itself.
- * progress   NULL, or reports in rows.
+ * progress   NULL, or reports in rows. The last report comes when nothing is left but to make the rows visible (MDCI: and
+ *            to enter them): a call that it stops has changed nothing, and afterwards none can be stopped.
  *
  * Errors: DCI_ERR_NUMBER (row named), DCI_ERR_EXISTS (id named), DCI_ERR_LIMIT, DCI_ERR_MEMORY, DCI_ERR_CANCELLED.
  * PDCI: rows are projected too, O(n dim simple indices); existing rows and projections stay as they are. Under IP, a

@@ -21,9 +21,9 @@
  */
 #define ONE_FROM (1.0f - 6.0f * 0x1p-24f)
 
-/* The cosine of a query and a row that is 1 or nearly so. Takes the row's inverse norm from the row: a stored one may be from
- * a file of a level with another order of sums (scalar), which differs by up to (dim / 8 + 16) u. */
-static float near_one(const dci_flat *flat, size_t query, size_t first, const int32_t *slots)
+/* A cosine of nearly 1, computed with the norm that the row has: a stored inverse norm may be from a file of a level with
+ * another order of sums (scalar), which differs by up to (dim / 8 + 16) u. */
+static float nearly_one(const dci_flat *flat, size_t query, size_t first, const int32_t *slots)
 {
         const dci_rows *rows = flat->view.rows;
         const dci_queries *queries = flat->queries;
@@ -34,7 +34,7 @@ static float near_one(const dci_flat *flat, size_t query, size_t first, const in
                                                                  rows->dim, &score);
         score *= 1.0f / sqrtf(flat->kernels->norm2[rows->dtype - 1](row, rows->dim));
         score *= queries->inverse_norms[query];
-        return fabsf(score) < ONE_FROM ? score : copysignf(1.0f, score);
+        return score;
 }
 
 /* Inner products of one query to cosines in [-1, 1], in place. */
@@ -48,10 +48,12 @@ static void to_cosines(const dci_flat *flat, size_t query, size_t first, const i
                 scores[i] = scores[i] * inverse[i] * scale;
                 found |= fabsf(scores[i]) >= near;
         }
-        for (size_t i = 0; found != 0 && i < count; i++)
-                if (fabsf(scores[i]) >= near)
-                        scores[i] =
-                                near_one(flat, query, slots == NULL ? first + i : 0, slots == NULL ? NULL : slots + i);
+        for (size_t i = 0; found != 0 && i < count; i++) {
+                if (fabsf(scores[i]) >= near && fabsf(scores[i]) < ONE_FROM)
+                        scores[i] = nearly_one(flat, query, first + i, slots == NULL ? NULL : slots + i);
+                if (fabsf(scores[i]) >= ONE_FROM)
+                        scores[i] = copysignf(1.0f, scores[i]);
+        }
 }
 
 void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots,
