@@ -43,7 +43,9 @@ enum {
          * belongs to the cell of the promoted row nearest to it, a search opens the best cells; rows come and go at any
          * time; exact at full effort
          */
-        DCI_KIND_MDCI = 3
+        DCI_KIND_MDCI = 3,
+        /** placeholder */
+        DCI_KIND_AUTO = 4
 };
 
 /** Who owns the memory of the rows. */
@@ -145,6 +147,9 @@ DCI_API void dci_index_destroy(dci_index *index);
  * that was loaded is OWNED. out_config: prepared with dci_index_config_init.
  */
 DCI_API dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config);
+
+/** 1 for an index of kind AUTO, or one that was loaded from its file; 0 for others and for NULL. */
+DCI_API int32_t dci_index_is_auto(const dci_index *index);
 
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);

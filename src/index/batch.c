@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "index/access.h"
 #include "index/batch.h"
 #include "index/pdci/project.h"
 
@@ -13,6 +14,26 @@
 int64_t dci_batch_id(const dci_batch *b, size_t i)
 {
         return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
+}
+
+dci_status dci_batch_check_ids(const dci_batch *b)
+{
+        const dci_view view = dci_rows_view(&b->index->rows);
+        for (size_t i = 0; b->ids != NULL && i < b->n; i++)
+                if (dci_index_slot(b->index, &view, b->ids[i]) >= 0)
+                        return dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu is in the index already",
+                                        (long long)b->ids[i], i);
+        if (b->ids == NULL || b->n == 1)
+                return DCI_OK;
+        dci_status status = DCI_OK;
+        dci_idmap *seen = dci_idmap_create(b->index->context, b->n, dci_batch_end(b));
+        if (seen == NULL)
+                return DCI_ERR_MEMORY;
+        for (size_t i = 0; i < b->n && status == DCI_OK; i++)
+                if (!dci_idmap_insert(seen, b->ids[i], 0))
+                        status = dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu comes twice", (long long)b->ids[i], i);
+        dci_idmap_destroy(b->index->context, seen);
+        return status;
 }
 
 static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
@@ -82,6 +103,22 @@ dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
         }
         dci_free(index->context, b->scratch, n_workers * index->config.dim, sizeof *b->scratch);
         return status;
+}
+
+dci_status dci_batch_stage(dci_batch *b, const dci_index_config *config, const dci_progress *progress)
+{
+        dci_index_config own = *config;
+        dci_retired *none = NULL;
+        if (own.add_dtype == own.dtype) /* they are copied once, to where they belong */
+                own.storage = DCI_ROWS_BORROWED;
+        dci_rows_init(&b->staged, b->index->context, &own);
+        b->staged.gaps = false;
+        b->target = &b->staged;
+        b->first = 0;
+        DCI_TRY(dci_rows_reserve(&b->staged, b->n, &none));
+        DCI_TRY(dci_batch_place(b, progress));
+        atomic_store(&b->staged.n, b->n);
+        return DCI_OK;
 }
 
 int64_t dci_batch_end(const dci_batch *b)

@@ -9,7 +9,7 @@
 typedef struct dci_batch {
         dci_index *index;
         dci_rows *target; /* where the rows are put */
-        dci_rows staged;  /* MDCI: there, until the tree says where they belong */
+        dci_rows staged;  /* there, until a tree, or kind AUTO, says where they belong */
         size_t n, first;  /* rows, and the slot of the first */
         const unsigned char *rows;
         size_t ld_bytes;
@@ -27,7 +27,13 @@ int64_t dci_batch_end(const dci_batch *b);
 /* Squared norm of the longest row so far, the batch included: c^2 stands for those before. */
 float dci_batch_longest(const dci_batch *b);
 
-/* Copies, checks and projects all rows into slots that nobody reads yet, in one region. */
+/* None of the ids is there already, none comes twice. */
+dci_status dci_batch_check_ids(const dci_batch *b);
+
+/* Copies, checks all rows into slots that nobody reads yet, in one region. */
 dci_status dci_batch_place(dci_batch *b, const dci_progress *progress);
+/* The same into `staged`, rows as an index of this config has them but without gaps or codes, which depend on the place. Free them, after
+ * a failure, too. */
+dci_status dci_batch_stage(dci_batch *b, const dci_index_config *config, const dci_progress *progress);
 
 #endif

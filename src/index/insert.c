@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "index/access.h"
+#include "index/auto.h"
 #include "index/batch.h"
 #include "index/codes/rows.h"
 
@@ -180,6 +181,7 @@ dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
                 atomic_store(&index->c_squared, dci_lift_c_squared(dci_batch_longest(b)));
         index->next_id = dci_batch_end(b);
         atomic_store_explicit(&index->rows.n, b->first + b->n, memory_order_release);
+        atomic_store_explicit(&index->n_live, b->first + b->n, memory_order_release);
         return DCI_OK;
 }
 
@@ -208,7 +210,7 @@ dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld
         b.first_id = index->next_id;
         status = check_room(&b);
         if (status == DCI_OK)
-                status = index->kind->add(&b, progress);
+                status = index->automatic.on ? dci_auto_add(&b, progress) : index->kind->add(&b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;

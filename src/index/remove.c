@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "index/access.h"
+#include "index/auto.h"
 #include "index/codes/rows.h"
 
 static int compare_slots(const void *a, const void *b)
@@ -64,6 +65,7 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
                 dci_rows_copy(&index->rows, source, &index->rows, (size_t)slots[i]);
         }
         atomic_store_explicit(&index->rows.n, left, memory_order_release);
+        atomic_store_explicit(&index->n_live, left, memory_order_release);
         dci_rows_shrink(&index->rows, left);
         if (left == 0)
                 dci_rows_codes_restart(&index->rows);
@@ -90,7 +92,6 @@ dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids)
         int32_t *slots = dci_alloc(index->context, n, sizeof *slots);
         if (slots == NULL)
                 return DCI_ERR_MEMORY;
-        pthread_mutex_lock(&index->writers);
         dci_status status = find_slots(index, n, ids, slots);
         if (status == DCI_OK)
                 status = make_map(index);
@@ -100,7 +101,6 @@ dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids)
                 shrink_map(index);
                 dci_index_exclusive_end(index);
         }
-        pthread_mutex_unlock(&index->writers);
         dci_free(index->context, slots, n, sizeof *slots);
         return status;
 }
@@ -114,5 +114,11 @@ dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
                 return dci_fail(DCI_ERR_INVALID, "ids is NULL");
         if (n > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_NOT_FOUND, "%zu ids named, an index holds at most %zu", n, DCI_MAX_ROWS);
-        return index->kind->remove(index, n, ids);
+        pthread_mutex_lock(&index->writers);
+        const dci_status status = index->kind->remove(index, n, ids);
+        if (status == DCI_OK && index->automatic.on)
+                dci_auto_removed(index);
+        dci_index_collect(index);
+        pthread_mutex_unlock(&index->writers);
+        return status;
 }

@@ -104,9 +104,15 @@ static void shadow_free(dci_rows *shadow)
         dci_rows_codes_destroy(shadow->context, shadow->codes);
 }
 
+/* With `writers` held, without which kind AUTO may change what is asked about. */
 static dci_status fit(dci_index *index, const dci_queries *queries)
 {
         dci_rows aside;
+        if (index->config.sketch_bits == 0)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the index has no codes%s: its sketch_bits is 0",
+                                index->automatic.on ? " yet" : "");
+        if (dci_index_count(index) == 0)
+                return dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from");
         dci_status status = shadow(index, &aside);
         if (status == DCI_OK)
                 status = learn(index, queries, &aside.codes->frames);
@@ -124,8 +130,6 @@ static dci_status fit(dci_index *index, const dci_queries *queries)
 dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld)
 {
         DCI_TRY(dci_index_check_writer(index));
-        if (index->config.sketch_bits == 0)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "the index has no codes: its sketch_bits is 0");
         if (index->config.dim > DCI_SKETCH_MAX_FIT_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dimension %zu is more than a transform can be learned for, %zu",
                                 index->config.dim, DCI_SKETCH_MAX_FIT_DIM);
@@ -134,9 +138,7 @@ dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries
         dci_queries prepared;
         DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &prepared));
         pthread_mutex_lock(&index->writers);
-        dci_status status = dci_index_count(index) == 0
-                                    ? dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from")
-                                    : fit(index, &prepared);
+        const dci_status status = fit(index, &prepared);
         pthread_mutex_unlock(&index->writers);
         dci_queries_free(index, &prepared);
         return status;

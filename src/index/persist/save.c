@@ -126,6 +126,7 @@ static dci_status gather(const dci_index *index, dci_saving *s)
         if (format->write != NULL)
                 format->write(s);
         dci_codes_write(s);
+        dci_auto_write(s);
         size_t n_bytes = 0;
         DCI_TRY(dci_file_measure(s->n_parts, s->parts, &n_bytes));
         if (!dci_directions_are_in_proportion(&index->config, n_bytes))
