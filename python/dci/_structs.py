@@ -9,7 +9,7 @@ from ctypes import CFUNCTYPE, c_char_p, c_double, c_int32, c_int64, c_size_t, c_
 
 # Names of the Python interface for the C enums.
 METRICS = {"l2": 1, "ip": 2, "cosine": 3}
-KINDS = {"flat": 1, "pdci": 2, "mdci": 3}
+KINDS = {"flat": 1, "pdci": 2, "mdci": 3, "auto": 4}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}

@@ -11,13 +11,14 @@
 #include "index/batch.h"
 #include "index/rebuild.h"
 
-/* Codes from so many rows and bytes of rows on: a smaller FLAT index is in the caches. */
-#define FEW_ROWS ((size_t)2000)
+/* With codes from FEW_BYTES of rows on, but from 2,000 to 10,000 rows: fewer are in a cache, and an exact search takes 10 to 50 us. */
 #define FEW_BYTES ((size_t)1 << 20)
-/* MDCI from so many rows on, of which a scan of codes takes 0.1 ms or so: it costs as much per row as one of ROW_WORK elements more. */
-#define MANY_ROWS ((size_t)20000)
+#define MIN_FEW ((size_t)2000)
+#define MAX_FEW ((size_t)10000)
+/* MDCI from where a scan of codes takes 0.1 ms or so, which costs as much for a row as for ROW_WORK elements; not below MIN_MANY rows. */
 #define MANY_ELEMENTS ((size_t)8000000)
-#define ROW_WORK 64
+#define ROW_WORK ((size_t)64)
+#define MIN_MANY ((size_t)20000)
 #define BITS 4
 /* Rows that are removed change the kind back where these many times as many would still be too few for it. */
 #define SLACK 4
@@ -34,11 +35,13 @@ static form form_in_use(const dci_index *index)
 static form form_for(const dci_index *index, size_t n)
 {
         const size_t dim = index->config.dim, divisor = index->automatic.divisor;
-        const size_t few = FEW_BYTES / (dim * dci_dtype_size(index->config.dtype)),
-                     many = MANY_ELEMENTS / (dim + ROW_WORK);
-        if (n >= (many > MANY_ROWS ? many : MANY_ROWS) / divisor)
+        size_t few = FEW_BYTES / (dim * dci_dtype_size(index->config.dtype)), many = MANY_ELEMENTS / (dim + ROW_WORK);
+        few = few < MIN_FEW ? MIN_FEW : few;
+        few = few > MAX_FEW ? MAX_FEW : few;
+        many = many < MIN_MANY ? MIN_MANY : many;
+        if (n >= many / divisor)
                 return FORM_TREE;
-        return n >= (few > FEW_ROWS ? few : FEW_ROWS) / divisor && dim <= DCI_SKETCH_MAX_DIM ? FORM_CODES : FORM_FLAT;
+        return n >= few / divisor && dim <= DCI_SKETCH_MAX_DIM ? FORM_CODES : FORM_FLAT;
 }
 
 /* Codes keep their width from one form to the next, and with it what they have learned. */
