@@ -80,6 +80,7 @@ set(dci_sources
     src/index/mdci/mdci.c
     src/index/mdci/pages.c
     src/index/mdci/search.c
+    src/index/metadata.c
     src/index/pdci/directions.c
     src/index/pdci/pdci.c
     src/index/pdci/project.c
@@ -98,6 +99,7 @@ set(dci_sources
     src/index/tree/near.c
     src/index/tree/plan.c
     src/index/tree/remove.c
+    src/index/tree/replace.c
     src/index/tree/route.c
     src/index/tree/search.c
     src/index/tree/tree.c

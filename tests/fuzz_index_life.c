@@ -130,6 +130,80 @@ static void drop(life *l)
         ck_refused(dci_index_remove(l->index, 1, ids), DCI_ERR_NOT_FOUND, "is not in the index");
 }
 
+/* Rows that are there and others, in one batch; an id named twice, or a row that cannot be, changes nothing. */
+static void upsert(life *l)
+{
+        float rows[MAX_BATCH * MAX_DIM], stored[MAX_DIM];
+        int64_t ids[MAX_BATCH] = {0};
+        size_t n = 1 + below(l, below(l, 3) == 0 ? MAX_BATCH : 8), count = 0;
+        const size_t dim = l->config.dim;
+        for (size_t i = 0; i < n; i++) {
+                const bool new = l->model.n == 0 || below(l, 3) == 0;
+                const int64_t id = new ? l->next_id + (int64_t)below(l, 3) : l->model.ids[below(l, l->model.n)];
+                bool twice = false;
+                for (size_t j = 0; j < count; j++)
+                        twice = twice || ids[j] == id;
+                if (twice || (new && l->model.n + n > (l->from->seeded ? MAX_ROWS : FEW_ROWS)))
+                        continue;
+                l->next_id = id >= l->next_id ? id + 1 : l->next_id;
+                ids[count++] = id;
+        }
+        n = count;
+        for (size_t i = 0; i < n; i++)
+                draw_row(l, rows + i * dim);
+        if (n > 1 && below(l, 4) == 0) {
+                const int64_t kept = ids[n - 1];
+                const float number = rows[(n - 1) * dim];
+                ids[n - 1] = ids[0];
+                ck_refused(dci_index_upsert(l->index, n, rows, dim, ids, NULL), DCI_ERR_EXISTS, "comes twice");
+                ids[n - 1] = kept;
+                rows[(n - 1) * dim] = NAN;
+                ck_refused(dci_index_upsert(l->index, n, rows, dim, ids, NULL), DCI_ERR_NUMBER, "row");
+                rows[(n - 1) * dim] = number;
+                ck_ok(dci_index_check(l->index, DCI_CHECK_FULL, NULL));
+        }
+        const uint64_t version = l->index->tree == NULL ? 0 : l->index->tree->version;
+        ck_ok(dci_index_upsert(l->index, n, rows, dim, ids, NULL));
+        if (l->index->tree != NULL && n > 0)
+                ck_assert_uint_eq(l->index->tree->version, version + 1);
+        for (size_t i = 0; i < n; i++) {
+                naive_round(l->config.dtype, dim, rows + i * dim, stored);
+                if (naive_has(&l->model, ids[i]))
+                        naive_remove(&l->model, ids[i]);
+                naive_add(&l->model, stored, ids[i]);
+        }
+}
+
+/* Ids that are there, gone or were never used, some of them twice. */
+static void discard(life *l)
+{
+        int64_t ids[MAX_BATCH];
+        uint8_t there[MAX_BATCH];
+        size_t removed, wanted = 0;
+        const size_t n = below(l, below(l, 3) == 0 ? MAX_BATCH : 8);
+        for (size_t i = 0; i < n; i++)
+                ids[i] = i > 0 && below(l, 5) == 0 ? ids[below(l, i)] : (int64_t)below(l, (size_t)l->next_id + 5) - 2;
+        ck_ok(dci_index_contains(l->index, n, ids, there));
+        for (size_t i = 0; i < n; i++)
+                ck_assert_uint_eq(there[i], naive_has(&l->model, ids[i]));
+        ck_ok(dci_index_remove_present(l->index, n, ids, &removed));
+        for (size_t i = 0; i < n; i++) {
+                if (!naive_has(&l->model, ids[i]))
+                        continue;
+                naive_remove(&l->model, ids[i]);
+                wanted++;
+        }
+        ck_assert_uint_eq(removed, wanted);
+}
+
+static void clear(life *l)
+{
+        ck_ok(dci_index_clear(l->index));
+        ck_assert_int_eq(dci_index_next_id(l->index), l->next_id);
+        while (l->model.n > 0)
+                naive_remove(&l->model, l->model.ids[0]);
+}
+
 static int64_t filter_of, filter_remainder;
 static bool admits(int64_t id)
 {
@@ -378,9 +452,15 @@ static void look(life *l)
 
 static void operate(life *l, size_t bias)
 {
-        switch (below(l, 10)) {
+        switch (below(l, 12)) {
         case 0:
                 drop(l);
+                break;
+        case 10:
+                upsert(l);
+                break;
+        case 11:
+                below(l, 8) == 0 ? clear(l) : discard(l);
                 break;
         case 1:
                 bias == 2 ? drop(l) : add(l);

@@ -167,6 +167,71 @@ START_TEST(short_formats_stay_exact_for_longer)
 }
 END_TEST
 
+/* What is replaced does not count twice, and comes with the rest in the publication that changes the kind. */
+START_TEST(replacing_and_clearing_change_the_kind_as_well)
+{
+        static const struct {
+                size_t first, n; /* ids; those below the former end replace */
+                dci_index_kind kind;
+                bool codes;
+        } steps[] = {{0, FEW - 1, DCI_KIND_FLAT, false},  {0, FEW - 1, DCI_KIND_FLAT, false}, /* all are replaced */
+                     {3, FEW + 1, DCI_KIND_FLAT, true},   {10, MANY - 20, DCI_KIND_FLAT, true},
+                     {5, MANY + 30, DCI_KIND_MDCI, true}, {20, 100, DCI_KIND_MDCI, true}};
+        float *rows = test_normal(MOST + 100, DIM, 1), *queries = test_normal(16, DIM, 2);
+        int64_t ids[MOST];
+        for (int64_t i = 0; i < MOST; i++)
+                ids[i] = i;
+        for (size_t m = 0; m < 3; m++) {
+                dci_index_config config = auto_config(all_metrics[m], DCI_F32);
+                dci_index *index = auto_index(context, &config), *flat = NULL;
+                config.kind = DCI_KIND_FLAT;
+                ck_ok(dci_index_create(context, &config, &flat));
+                for (size_t s = 0; s < COUNT(steps); s++) {
+                        const float *from = rows + (steps[s].first + s * 7) * DIM; /* others than before */
+                        const int64_t *to = ids + steps[s].first;
+                        ck_ok(dci_index_upsert(index, steps[s].n, from, DIM, to, NULL));
+                        ck_ok(dci_index_upsert(flat, steps[s].n, from, DIM, to, NULL));
+                        check_use(index, steps[s].kind, steps[s].codes ? 4 : 0);
+                        check_same(index, flat, queries, "after an upsert");
+                }
+                ck_refused(dci_index_replace(index, 5, rows, DIM, (int64_t[]){1, 2, 3, 4, MOST}, NULL),
+                           DCI_ERR_NOT_FOUND, "is not in the index");
+                ck_ok(dci_index_clear(index));
+                check_use(index, DCI_KIND_FLAT, 0);
+                ck_assert_uint_eq(dci_index_count(index), 0);
+                ck_ok(dci_index_add(index, MANY, rows, DIM, NULL, NULL));
+                check_use(index, DCI_KIND_MDCI, 4);
+                dci_index_destroy(index);
+                dci_index_destroy(flat);
+        }
+        test_free(rows, queries);
+}
+END_TEST
+
+START_TEST(a_batch_that_fails_while_it_replaces_changes_nothing)
+{
+        float *rows = test_normal(MOST, DIM, 1);
+        const dci_index_config config = auto_config(DCI_METRIC_L2, DCI_F32);
+        dci_index *index = auto_index(context, &config);
+        int64_t ids[2 * FEW];
+        for (int64_t i = 0; i < 2 * FEW; i++)
+                ids[i] = i;
+        ck_ok(dci_index_add(index, FEW - 1, rows, DIM, NULL, NULL));
+        persist_bytes bytes = persist_save(index);
+        ids[7] = 3;
+        ck_refused(dci_index_upsert(index, 2 * FEW, rows, DIM, ids, NULL), DCI_ERR_EXISTS, "comes twice");
+        ids[7] = 7;
+        rows[5 * DIM] = (float)NAN;
+        ck_refused(dci_index_upsert(index, 2 * FEW, rows, DIM, ids, NULL), DCI_ERR_NUMBER, "row 5");
+        persist_bytes after = persist_save(index);
+        ck_assert(persist_equal(&bytes, &after));
+        persist_free(&bytes);
+        persist_free(&after);
+        dci_index_destroy(index);
+        free(rows);
+}
+END_TEST
+
 /* Sections of a file but for the first 128 bytes of the config, which count what had been done before. */
 static const char *const tree_sections[] = {"rows",   "ids",   "norms",  "mean",    "free",  "levels", "nodes",
                                             "counts", "items", "frames", "centres", "codes", "scales", "blocks"};
@@ -559,6 +624,8 @@ int main(void)
         TCase *laws = test_case_with(suite, "laws", 60, context_open_2, context_close);
         tcase_add_test(laws, holds_and_finds_what_flat_does_at_each_size);
         tcase_add_test(laws, short_formats_stay_exact_for_longer);
+        tcase_add_test(laws, replacing_and_clearing_change_the_kind_as_well);
+        tcase_add_test(laws, a_batch_that_fails_while_it_replaces_changes_nothing);
         tcase_add_test(laws, a_large_batch_is_built_as_what_it_needs);
         tcase_add_test(laws, threads_do_not_change_a_byte_and_seeds_do);
         tcase_add_test(laws, options_are_those_of_what_is_used);

@@ -5,7 +5,9 @@
  * An index answers "which k stored rows score highest for this row".
  *
  *      dci_index_create                    a kind, a metric, formats
- *      dci_index_add, dci_index_remove     rows by their ids, at any time, while others search
+ *      dci_index_add, dci_index_remove     rows by their ids, at any time, while others search; also dci_index_append,
+ *                                          dci_index_upsert, dci_index_replace, dci_index_remove_present,
+ *                                          dci_index_clear
  *      dci_index_tune, dci_index_fit       once there are rows: an effort for a recall, codes for such queries
  *      dci_index_search                    or dci_index_search_group, dci_index_range_search
  *      dci_index_save, dci_index_load      in file.h
@@ -164,6 +166,12 @@ DCI_API int32_t dci_index_is_auto(const dci_index *index);
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);
 
+/** One more than the largest id ever used: the id that dci_index_add with ids NULL gives next. 0 for NULL. */
+DCI_API int64_t dci_index_next_id(const dci_index *index);
+
+/** out_there[i] = 1 if row ids[i] is in the index, else 0. Any id may be asked for. O(1) each. */
+DCI_API dci_status dci_index_contains(const dci_index *index, size_t n, const int64_t *ids, uint8_t *out_there);
+
 /**
  * Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as
  * long as its pages are two thirds full or more; cells of few rows in large pages take more. An add that rebuilds the
@@ -212,6 +220,37 @@ DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, s
                                  const dci_progress *progress);
 
 /**
+ * dci_index_add with ids NULL, which also says the ids: the rows get *out_first_id and on. With n 0 nothing is added, and
+ * *out_first_id is the id of the next row.
+ */
+DCI_API dci_status dci_index_append(dci_index *index, size_t n, const void *rows, size_t ld,
+                                    const dci_progress *progress, int64_t *out_first_id);
+
+/**
+ * Adds rows, and replaces those whose ids are in the index, all or none, in one publication: a concurrent search sees
+ * all of the old rows or all of the new ones, and no id is missing meanwhile. On any error nothing has changed.
+ *
+ * ids        n distinct ids >= 0; NULL is refused. Otherwise as dci_index_add, whose errors these are; DCI_ERR_EXISTS:
+ *            an id comes twice. n and the rows there are must be at most DCI_MAX_ROWS together.
+ *
+ * BORROWED: once the call has returned, the memory of replaced rows is not read any more.
+ * Rows are copied, projected and encoded while searches run, in memory for n more rows, which is given back; then, with
+ * no search running, those that replace others are moved to their places. PDCI: c^2 counts replaced rows as it does
+ * removed ones. MDCI: one new version, whatever goes and comes. Rows leave their cells as dci_index_remove says and
+ * come as dci_index_add says; a promoted row stays promoted, so its node goes and comes again where the new row is.
+ * What moves every row - as in dci_index_add, or when all nodes of a level are replaced - rebuilds the tree.
+ * Cost: that of adding all n rows; MDCI also that of removing those that are replaced. With no search running: O(m dim)
+ * for m replaced rows; with sketch_bits up to 32 rows are encoded then for each replaced one, where the code centre of
+ * the old place does not suit the new row; MDCI as add and remove.
+ */
+DCI_API dci_status dci_index_upsert(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
+                                    const dci_progress *progress);
+
+/** dci_index_upsert of ids that are all in the index; one that is not is DCI_ERR_NOT_FOUND (id named). */
+DCI_API dci_status dci_index_replace(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
+                                     const dci_progress *progress);
+
+/**
  * Removes rows, all or none. n 0 does nothing. An id that is not in the index is DCI_ERR_NOT_FOUND, one named twice is
  * DCI_ERR_EXISTS. The last rows move into the gaps and memory is given back when a chunk is empty; what a former
  * reserve took beyond that is given back too. Cost: O(n dim), however many rows remain.
@@ -223,6 +262,20 @@ DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, s
  * as what they need; when memory is short it stays as it is.
  */
 DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
+
+/**
+ * Removes those of the ids that are in the index; others are ignored, and so is an id that was named before. out_removed:
+ * how many rows were removed; may be NULL. Otherwise as dci_index_remove, and O(n) more.
+ */
+DCI_API dci_status dci_index_remove_present(dci_index *index, size_t n, const int64_t *ids, size_t *out_removed);
+
+/**
+ * Removes all rows at once and gives their memory back, reserved memory too. What the index was created with, its
+ * defaults, its metadata and what dci_index_fit has learned stay, and so does the next id: an id is never reused by
+ * itself. As after a removal of all rows, the c of the lift stays too, and a tree has one version more. Searches wait
+ * for O(chunks). Cannot fail for want of memory, but for MDCI.
+ */
+DCI_API dci_status dci_index_clear(dci_index *index);
 
 /**
  * Copies rows as they are stored: out_rows is n x dim of the index's dtype, ld apart. Unknown ids are
@@ -244,10 +297,15 @@ enum {
         /** fn(ctx, id) != 0; asked once per stored row and call, on the calling thread */
         DCI_FILTER_CALLBACK = 3
 };
+/** Flags of a filter. */
+enum {
+        /** the rows that the filter would not admit: also those of ids outside a bitmap. Refused for NONE. */
+        DCI_FILTER_NOT = 1
+};
 typedef struct dci_filter {
         size_t struct_size;
-        int32_t kind; /**< DCI_FILTER_* */
-        int32_t reserved;
+        int32_t kind;                         /**< DCI_FILTER_NONE to CALLBACK */
+        int32_t flags;                        /**< 0 (default) or DCI_FILTER_NOT */
         size_t n;                             /**< ids, or bits */
         const int64_t *ids;                   /**< IDS */
         const uint64_t *bits;                 /**< BITMAP: (n + 63) / 64 words */
@@ -422,6 +480,22 @@ DCI_API dci_status dci_index_range_search(const dci_index *index, size_t n_queri
 /** Gives the memory back and empties the result. NULL and an empty result are allowed. */
 DCI_API void dci_range_result_free(dci_range_result *result);
 
+/** Most bytes of metadata. */
+#define DCI_MAX_METADATA ((size_t)1 << 20)
+
+/**
+ * Keeps a copy of the caller's bytes with the index: they are saved, loaded and mapped with it, and the library never
+ * looks into them. The Python package keeps a JSON object there. n_bytes: at most DCI_MAX_METADATA; 0: none, data may be
+ * NULL. Waits for adds and saves. A mapped index takes them too; its file stays as it is.
+ */
+DCI_API dci_status dci_index_set_metadata(dci_index *index, const void *data, size_t n_bytes);
+
+/**
+ * Writes how many bytes there are, and copies them if they fit into `capacity` bytes; else nothing is copied. out may
+ * be NULL with capacity 0.
+ */
+DCI_API dci_status dci_index_get_metadata(const dci_index *index, size_t capacity, void *out, size_t *out_bytes);
+
 /** Bytes an index holds. */
 typedef struct dci_memory_report {
         size_t struct_size;
@@ -430,7 +504,7 @@ typedef struct dci_memory_report {
         size_t norms;       /**< COSINE, IP of kind PDCI or MDCI, and L2 with sketch_bits: one float per row */
         size_t projections; /**< PDCI, MDCI: one float per row and simple index */
         size_t codes;       /**< with sketch_bits: codes, and two floats per row */
-        size_t other;       /**< tables, the nodes of MDCI, and the object itself */
+        size_t other;       /**< tables, the nodes of MDCI, metadata, and the object itself */
         size_t total;
 } dci_memory_report;
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);

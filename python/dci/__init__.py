@@ -34,7 +34,7 @@ from ._errors import (
     OutOfMemoryError,
     UnsupportedError,
 )
-from ._filters import Bitmap
+from ._filters import Bitmap, Filter
 from ._kmeans import KMeans
 from ._library import __version__
 from ._search import SearchStats, TuneResult
@@ -54,6 +54,7 @@ __all__ = [
     "DeviceError",
     "ExistsError",
     "FileError",
+    "Filter",
     "FormatError",
     "FullError",
     "Index",

@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from operator import index
-from typing import Any, NamedTuple, SupportsIndex
+from typing import Any, Callable, NamedTuple, Optional, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -158,16 +159,57 @@ def lent_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray
     return array, n, ld
 
 
+MAX_ID = 2**63 - 2
+_WANTED = f"wanted integers from 0 to {MAX_ID}"
+
+
 def as_ids(ids: Any, what: str = "ids") -> npt.NDArray[np.int64]:
-    """Ids as contiguous int64, shape (n,); a single id gives shape (1,)."""
-    array = np.asarray(ids)
-    if array.dtype.kind not in "iu" and not (array.size == 0 and array.dtype == np.float64):
-        raise TypeError(f"{what} is {array.dtype.name}, wanted integers")
+    """Ids as contiguous int64, shape (n,), of an array of integers or any iterable of them: sets, generators, dict views,
+    arrays of Python integers. A single id gives shape (1,). Negative ones are passed on: nothing has them."""
+    if isinstance(ids, (str, bytes, bytearray)):
+        raise TypeError(f"{what} is a {type(ids).__name__}, {_WANTED}")
+    plain = isinstance(ids, (np.ndarray, list, tuple, range)) or hasattr(ids, "__array__") or not hasattr(ids, "__iter__")
+    array = np.asarray(ids) if plain else _one_by_one(ids, what)
+    if array.dtype.kind not in "iu":
+        array = _counted(array, ids, what)
     if array.ndim > 1:
         raise InvalidError(f"{what} has shape {array.shape}, wanted (n,)")
-    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-        raise InvalidError(f"{what} holds {array.max()}, which is beyond int64")
+    if array.dtype == np.uint64 and array.size and array.max() > MAX_ID:
+        at = int(array.argmax())
+        raise InvalidError(f"{what}[{at}] is {array.reshape(-1)[at]}, {_WANTED}")
     return np.require(array, np.int64, ["C", "A"]).reshape(-1)
+
+
+def _counted(array: npt.NDArray[Any], ids: Any, what: str) -> npt.NDArray[Any]:
+    """Ids that NumPy did not make an array of integers of: none at all, or Python integers of any size."""
+    if array.size == 0 and array.dtype in (np.float64, np.object_):
+        return array.astype(np.int64)
+    if array.ndim != 1 or (isinstance(ids, np.ndarray) and array.dtype.kind != "O"):
+        given = f"a {type(ids).__name__}" if array.ndim == 0 and not isinstance(ids, np.ndarray) else array.dtype.name
+        raise TypeError(f"{what} is {given}, {_WANTED}")
+    return _one_by_one(ids, what)
+
+
+def _one_by_one(ids: Iterable[Any], what: str) -> npt.NDArray[np.int64]:
+    numbers = []
+    for at, value in enumerate(ids):
+        number = single_id(value)
+        if number is None:
+            raise TypeError(f"{what}[{at}] is {value!r}, {_WANTED}")
+        if not -(2**63) <= number <= MAX_ID:
+            raise InvalidError(f"{what}[{at}] is {number}, {_WANTED}")
+        numbers.append(number)
+    return np.array(numbers, np.int64)
+
+
+def single_id(value: Any) -> int | None:
+    """The integer that a value is, of Python or NumPy; None: it is none. True and 3.0 are none."""
+    if isinstance(value, (bool, np.bool_)) or getattr(value, "ndim", 0) != 0:
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
 
 
 def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:
@@ -176,3 +218,13 @@ def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:
     if not 0 <= number <= most:
         raise InvalidError(f"{what} is {number}, wanted 0 to {most}")
     return number
+
+
+Progress = Callable[[int, int], object]
+
+
+def as_progress(given: Any) -> Optional[Progress]:
+    """A function that gets the work done and the whole, or None."""
+    if given is not None and not callable(given):
+        raise TypeError(f"progress is a {type(given).__name__}, wanted a function of the work done and the whole")
+    return given  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from . import _guard, _structs
 from ._errors import InvalidError
-from ._filters import Filter, c_filter
+from ._filters import FilterLike, as_filter, c_filter
 from ._guard import CallGuard
 from ._library import Handle, address, check, lib, prepared
 from ._rows import RowFormat, as_count, as_groups, as_rows, check_output
@@ -84,7 +84,7 @@ class Searchable:
         q: npt.ArrayLike,
         k: SupportsIndex = ...,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Effort],
@@ -95,7 +95,7 @@ class Searchable:
         q: npt.ArrayLike,
         k: SupportsIndex = ...,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Effort],
@@ -105,7 +105,7 @@ class Searchable:
         q: npt.ArrayLike,
         k: SupportsIndex = 10,
         *,
-        filter: Filter | None = None,
+        filter: FilterLike | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
         **effort: Unpack[Effort],
@@ -114,8 +114,10 @@ class Searchable:
 
         q       (n, dim), or (dim,) for one.
         k       may exceed the number of rows: results are padded with id -1 and score NaN.
-        filter  rows that may be returned: an array of ids; a bool mask, element i for id i; a Bitmap; or a function that
-                gets an id and is asked once per stored row and call.
+        filter  rows that may be returned: distinct ids, as an array of integers, a set or any other iterable; a bool mask,
+                element i for id i, with one element for each id from 0 to the largest ever used; a Filter or Bitmap; or a
+                function that gets an id and is asked once per stored row and call. A column of zeros and ones is refused as
+                ids that repeat: use column.astype(bool).
         prop_to_visit, prop_to_retrieve
                 shares, above 0 and at most 1. "pdci": of the rows that the filter admits: how many each composite index may
                 visit, and how many it may retrieve as candidates, which are all scored. It goes on beyond both until it has
@@ -157,7 +159,7 @@ class Searchable:
         k: SupportsIndex = ...,
         *,
         union: bool = ...,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Effort],
@@ -169,7 +171,7 @@ class Searchable:
         k: SupportsIndex = ...,
         *,
         union: bool = ...,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
         **effort: Unpack[Effort],
@@ -180,7 +182,7 @@ class Searchable:
         k: SupportsIndex = 10,
         *,
         union: bool = False,
-        filter: Filter | None = None,
+        filter: FilterLike | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
         **effort: Unpack[Effort],
@@ -217,7 +219,7 @@ class Searchable:
         q: npt.ArrayLike,
         radius: float,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         **effort: Unpack[Effort],
     ) -> tuple[Ids, Ids, Scores]: ...
@@ -227,7 +229,7 @@ class Searchable:
         q: npt.ArrayLike,
         radius: float,
         *,
-        filter: Filter | None = ...,
+        filter: FilterLike | None = ...,
         stats: Literal[True],
         **effort: Unpack[Effort],
     ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
@@ -236,7 +238,7 @@ class Searchable:
         q: npt.ArrayLike,
         radius: float,
         *,
-        filter: Filter | None = None,
+        filter: FilterLike | None = None,
         stats: bool = False,
         **effort: Unpack[Effort],
     ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
@@ -269,7 +271,7 @@ class Searchable:
         n_queries: int,
         before: tuple[Any, ...],
         after: tuple[Any, ...],
-        filter: Filter | None,
+        filter: FilterLike | None,
         effort: Effort,
         stats: bool,
     ) -> SearchStats | None:
@@ -281,11 +283,12 @@ class Searchable:
         params = self._defaults(handle)
         _set_effort(params, effort)
         report = prepared(_structs.Stats)
-        guard = CallGuard() if watched or callable(filter) else None
+        wanted = None if filter is None else as_filter(filter, handle.value)
+        guard = CallGuard() if watched or (wanted is not None and wanted.asks) else None
         if stats:
             params.stats = addressof(report)
-        if filter is not None:
-            made, _alive = c_filter(filter, guard)
+        if wanted is not None:
+            made, _alive = c_filter(wanted, guard)
             params.filter = addressof(made)
         if guard is None:
             check(function(handle.value, *before, byref(params), *after))

@@ -23,6 +23,7 @@ MEANS = {"none": 0, "own": 1, "given": 2}
 SKETCH_TRANSFORMS = {"none": 1, "random": 2}
 CENTRES = {"none": 1, "running": 2, "given": 3}
 FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
+FILTER_NOT = 1
 GROUP_EACH, GROUP_UNION = 0, 1
 MAX_LEVELS = 16
 SKETCH_MAX_DIM, SKETCH_MAX_FIT_DIM, SKETCH_GROUP = 2**15 - 32, 1024, 8
@@ -89,7 +90,7 @@ class Filter(ctypes.Structure):
     _fields_ = [
         ("struct_size", c_size_t),
         ("kind", c_int32),
-        ("reserved", c_int32),
+        ("flags", c_int32),
         ("n", c_size_t),
         ("ids", c_void_p),
         ("bits", c_void_p),

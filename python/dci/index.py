@@ -6,27 +6,27 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from ctypes import byref, c_size_t
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from . import _guard, _structs
-from ._errors import InvalidError, LimitError
+from . import _structs
+from ._edit import Editable
+from ._errors import LimitError
 from ._guard import CallGuard
-from ._library import Handle, address, check, chosen, create, lib, prepared
+from ._library import address, check, chosen, create, lib, prepared
+from ._metadata import Metadata, store
 from ._paths import Path, encoded
-from ._rows import as_count, as_ids, as_rows, lent_rows, row_format
-from ._search import Ids
-from ._tree import Paged
+from ._rows import as_count, as_rows, row_format
 from .context import Context, default_context
 
-Rows = npt.NDArray[Any]
 Self = TypeVar("Self", bound="Index")
 
 
-class Index(Paged):
+class Index(Editable):
     """Stored rows, and which k of them score highest for a query.
 
     dim         elements per row.
@@ -77,8 +77,12 @@ class Index(Paged):
     Searches may run on several threads at once, concurrently with one add; calls release the interpreter lock. Ctrl-C stops
     long searches and adds, which then have changed nothing. Errors are exceptions derived from DciError.
 
-    An index is saved to a file or to bytes, with its rows, ids and defaults, and loaded from them on any machine; pickling
-    and copying go the same way and give an index of default_context(). What was borrowed is owned afterwards.
+    An index is a collection of rows by id: len(index), id in index, index[id] (a row, or the rows of several ids), del
+    index[id], and iteration over ids, ascending.
+
+    An index is saved to a file or to bytes, with its rows, ids, defaults and metadata, and loaded from them on any machine.
+    Pickling goes the same way and gives an index of default_context(); copies have the context of the original. What was
+    borrowed is owned afterwards. Attributes that a subclass adds are pickled and copied too.
     """
 
     __slots__ = (
@@ -153,83 +157,6 @@ class Index(Paged):
         self._page_rows = config.page_rows
         self._sketch_bits = config.sketch_bits
         self._promotion_prob = config.promotion_prob if self._kind in ("mdci", "auto") else 0.0
-
-    def add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None = None) -> None:
-        """Adds rows, all or none.
-
-        x       (n, dim) or (dim,).
-        ids     (n,) distinct integers >= 0 that are not in the index; None: consecutive from one more than the largest id
-                ever used, 0 in a new index.
-        """
-        handle = self._open()
-        if self._storage == "borrowed":
-            self._add_borrowed(handle, x, ids)
-        else:
-            rows, n, ld = as_rows(x, self._dim, self._add_input, "x")
-            self._add(handle, rows, n, ld, ids)
-
-    def _add(self, handle: Handle, rows: Rows, n: int, ld: int, ids: npt.ArrayLike | None) -> None:
-        names = None if ids is None else as_ids(ids)
-        if names is not None and names.size != n:
-            raise InvalidError(f"{n} rows but {names.size} ids")
-        where = None if names is None else address(names)
-        # Rows of a tree are compared with its nodes.
-        n_nodes = self._promotion_prob * (self._count(handle) + n)
-        if n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
-            check(lib.dci_index_add(handle.value, n, address(rows), ld, where, None))
-            return
-        with CallGuard() as guard:
-            status = lib.dci_index_add(handle.value, n, address(rows), ld, where, byref(guard.progress))
-        guard.raise_kept()
-        check(status)
-
-    def _add_borrowed(self, handle: Handle, x: npt.ArrayLike, ids: npt.ArrayLike | None) -> None:
-        rows, n, ld = lent_rows(x, self._dim, self._dtype, "x")
-        # What owns the memory: many views of one pool cost one entry. It is kept before the add, since a search on another
-        # thread may read the rows as soon as they are in, and let go only when no row is left that could point into it.
-        owner = rows if rows.base is None else rows.base
-        with self._lock:
-            new = n > 0 and id(owner) not in handle.kept
-            if new:
-                handle.kept[id(owner)] = owner
-            count = self._count(handle)
-            try:
-                self._add(handle, rows, n, ld, ids)
-            except BaseException:
-                if new and self._count(handle) == count:
-                    del handle.kept[id(owner)]
-                raise
-
-    def remove(self, ids: npt.ArrayLike) -> None:
-        """Removes rows, all or none. ids: (n,), distinct. One that is not in the index raises NotFoundError."""
-        handle = self._open()
-        names = as_ids(ids)
-        with self._lock:
-            check(lib.dci_index_remove(handle.value, names.size, address(names)))
-            if handle.kept and self._count(handle) == 0:
-                handle.kept.clear()
-
-    def reconstruct(self, ids: npt.ArrayLike) -> Rows:
-        """Copies rows as they are stored. ids: (n,), or one integer.
-
-        Returns (n, dim), or (dim,) for one integer, of dtype; bfloat16 as uint16.
-        """
-        handle = self._open()
-        names = as_ids(ids)
-        rows = np.empty((names.size, self._dim), self._dtype.dtype)
-        check(lib.dci_index_reconstruct(handle.value, names.size, address(names), address(rows), self._dim))
-        return rows[0] if np.ndim(ids) == 0 else rows
-
-    def ids(self) -> Ids:
-        """All ids, ascending, shape (count,)."""
-        handle = self._open()
-        n = c_size_t()
-        while True:
-            ids = np.empty(self._count(handle), np.int64)
-            check(lib.dci_index_ids(handle.value, ids.size, address(ids), byref(n)))
-            # An add on another thread may have come between the two calls.
-            if n.value <= ids.size:
-                return ids[: n.value]
 
     def reserve(self, n: SupportsIndex) -> None:
         """Takes memory so that the index holds n rows in all without another allocation for rows."""
@@ -331,7 +258,27 @@ class Index(Paged):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)
+        return type(self).from_bytes, (self.to_bytes(),), _state_of(self)
+
+    def __copy__(self: Self) -> Self:
+        """A copy with rows of its own and the same context. Attributes of subclasses are the same objects in both."""
+        return _restored(type(self).from_bytes(self.to_bytes(), self._context), _state_of(self))
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        out = type(self).from_bytes(self.to_bytes(), self._context)
+        memo[id(self)] = out
+        return _restored(out, deepcopy(_state_of(self), memo))
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What you keep with the index: a dict that JSON can hold, at most 1 MiB of it, empty at first. It is saved, loaded,
+        mapped, pickled and copied with the index. Assign a dict, or change this one; lists and dicts within it are copies,
+        which must be assigned again when they change."""
+        return Metadata(self._open())
+
+    @metadata.setter
+    def metadata(self, value: dict[str, Any]) -> None:
+        store(self._open(), value)
 
     @property
     def count(self) -> int:
@@ -420,3 +367,27 @@ _MEMORY = ("rows", "ids", "norms", "projections", "codes", "other", "total")
 def _name(names: dict[str, int], code: int) -> str:
     """The Python name of a C constant."""
     return next(name for name, value in names.items() if value == code)
+
+
+def _state_of(index: Index) -> tuple[dict[str, Any] | None, dict[str, Any]] | None:
+    """What subclasses have added: attributes, and slots."""
+    attributes = dict(getattr(index, "__dict__", {}))
+    names = {name for of in type(index).__mro__ if of not in Index.__mro__ for name in _slots_of(of)}
+    slots = {name: getattr(index, name) for name in sorted(names) if hasattr(index, name)}
+    return (attributes or None, slots) if attributes or slots else None
+
+
+def _slots_of(of: type) -> list[str]:
+    slots = of.__dict__.get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    private = "_" + of.__name__.lstrip("_")
+    names = [private + name if name.startswith("__") and not name.endswith("__") else name for name in names]
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
+
+
+def _restored(index: Self, state: tuple[dict[str, Any] | None, dict[str, Any]] | None) -> Self:
+    if state is not None:
+        for given in state:
+            for name, value in (given or {}).items():
+                setattr(index, name, value)
+    return index

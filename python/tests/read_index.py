@@ -85,6 +85,11 @@ def read_index(data):
     return config, rows, ids, norms, projections
 
 
+def read_metadata(data):
+    """The caller's bytes; empty if there are none."""
+    return bytes(read_sections(data).get("metadata", b""))
+
+
 def read_tree(data):
     """The tree of an index of kind MDCI, as a dict: mean, versions (by page) and free pages as arrays; levels, from the
     lowest, each a list of nodes (id, count, items); and the pages in use in the order of cells, (page, cell, n_rows)."""

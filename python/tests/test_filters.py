@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import signal
 import subprocess
 import sys
@@ -38,7 +40,19 @@ def words(shift=0):
 
 FILTERS = {
     "sorted ids": lambda: np.array(ALLOWED),
-    "shuffled ids, twice, some unknown": lambda: np.array([*ALLOWED[::-1], *ALLOWED, 10**12, N]),
+    "shuffled ids, some unknown": lambda: np.array([*ALLOWED[::-1], 10**12, N]),
+    "set of ids": lambda: set(ALLOWED),
+    "generator of ids": lambda: (i for i in ALLOWED),
+    "keys of a dict": lambda: dict.fromkeys(ALLOWED).keys(),
+    "array of Python integers": lambda: np.array(ALLOWED, object),
+    "Filter of ids, twice": lambda: dci.Filter.from_ids([*ALLOWED[::-1], *ALLOWED]),
+    "Filter of a mask": lambda: dci.Filter.from_mask(mask()),
+    "Filter of a short mask": lambda: dci.Filter.from_mask(mask()[:200]),
+    "Filter of a function": lambda: dci.Filter.from_function(lambda i: i in ALLOWED),
+    "complement of ids": lambda: ~dci.Filter.from_ids(np.setdiff1d(np.arange(N), ALLOWED)),
+    "complement of a bitmap": lambda: ~dci.Filter.from_mask(~mask()),
+    "complement of a function": lambda: ~dci.Filter.from_function(lambda i: i not in ALLOWED),
+    "intersection": lambda: dci.Filter.from_mask(mask()) & ~dci.Filter.from_ids([1, 5, 10**12]),
     "int32 ids": lambda: np.array(ALLOWED, np.int32),
     "uint64 ids": lambda: np.array(ALLOWED, np.uint64),
     "list of ids": lambda: list(ALLOWED),
@@ -81,16 +95,126 @@ def test_a_bitmap_may_start_anywhere_and_end_early(index):
     assert repr(dci.Bitmap(words(), 100, 64)) == "Bitmap(n=100, first_id=64)"
 
 
-@pytest.mark.parametrize("nothing", [[], np.empty(0, np.int64), np.zeros(N, bool), np.empty(0, bool), lambda i: False])
+@pytest.mark.parametrize(
+    "nothing", [[], set(), np.empty(0, np.int64), np.zeros(N, bool), ~~dci.Filter.from_ids([]), lambda i: False]
+)
 def test_a_filter_that_allows_nothing_finds_nothing(index, nothing):
     ids, scores = index.search(normal(2, 16), 3, filter=nothing)
     assert (ids == -1).all() and np.isnan(scores).all()
 
 
-@pytest.mark.parametrize("bad", [1.5, "ids", {1, 2}, [[1.0]], np.array([1.0, 2.0]), object()])
+@pytest.mark.parametrize("bad", [1.5, "ids", {1, 2.5}, [[1.0]], np.array([1.0, 2.0]), object(), {True, 7}, [None]])
 def test_what_is_no_filter_is_refused(index, bad):
-    with pytest.raises(TypeError, match="filter is"):
+    with pytest.raises(TypeError, match=r"filter(\[\d\])? is .*wanted integers"):
         index.search(normal(1, 16), 3, filter=bad)
+
+
+# Law: no array of integers is taken for ids that could be meant as a mask.
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int8, np.int32, object, list])
+@pytest.mark.parametrize("n", [3, N - 1, N, N + 1, 5000])
+def test_a_column_of_zeros_and_ones_is_no_filter(index, dtype, n):
+    column = np.arange(n) % 2
+    column = column.tolist() if dtype is list else column.astype(dtype)
+    for call in (index.search, lambda q, k, filter: index.range_search(q, 0, filter=filter)):
+        with pytest.raises(dci.InvalidError, match=r"filter has the id [01] more than once.*astype\(bool\)"):
+            call(normal(1, 16), 3, filter=column)
+
+
+def test_a_mask_has_one_element_for_each_id_that_was_ever_given(index):
+    index.remove([N - 1, 5])
+    for n in (0, 1, N - 2, N - 1, N + 1):
+        with pytest.raises(dci.InvalidError, match=f"mask of {n} elements, wanted {N}.* {N - 2} rows"):
+            index.search(normal(1, 16), 3, filter=np.ones(n, bool))
+    assert set(index.search(normal(1, 16)[0], N, filter=mask())[0]) - {-1} == set(ALLOWED) - {N - 1, 5}
+    assert index.add(normal(1, 16)) == [N]
+    with pytest.raises(dci.InvalidError, match=f"wanted {N + 1}"):
+        index.search(normal(1, 16), 3, filter=mask())
+
+
+IDS = sorted({*range(0, 120, 7), 63, 64, 65, 128, 10**12})
+PARTS = {
+    "ids": lambda: dci.Filter.from_ids(IDS),
+    "few ids": lambda: dci.Filter.from_ids([64, 1, 10**15]),
+    "no ids": lambda: dci.Filter.from_ids(()),
+    "bitmap": lambda: dci.Bitmap(words(), n=N),
+    "shifted": lambda: dci.Filter.from_mask(np.arange(100) % 3 == 0, first_id=50),
+    "far": lambda: dci.Filter.from_mask(np.ones(3, bool), first_id=10**12 - 1),
+    "empty bitmap": lambda: dci.Filter.from_mask(np.empty(0, bool)),
+    "function": lambda: dci.Filter.from_function(lambda i: i % 2 == 0),
+}
+
+
+@pytest.mark.parametrize("first", PARTS)
+@pytest.mark.parametrize("second", PARTS)
+def test_filters_obey_the_algebra_of_sets(first, second):
+    universe = [0, 1, 7, 49, 50, 51, 63, 64, 65, 77, 128, 149, 150, 199, 200, 10**12, 10**12 + 1, 10**15, 2**62]
+    a, b = PARTS[first](), PARTS[second]()
+    in_a, in_b = {i for i in universe if i in a}, {i for i in universe if i in b}
+    for made, wanted in (
+        (a & b, in_a & in_b),
+        (a | b, in_a | in_b),
+        (~a, set(universe) - in_a),
+        (a & ~b, in_a - in_b),
+        (~a & b, in_b - in_a),
+        (~a & ~b, set(universe) - in_a - in_b),
+        (~(~a | ~b), in_a & in_b),
+        (a | ~b, set(universe) - (in_b - in_a)),
+        (~~a, in_a),
+    ):
+        assert {i for i in universe if i in made} == wanted
+        assert set(np.array(universe)[made.contains(universe)]) == wanted
+    assert {i for i in universe if i in a} == in_a  # unchanged
+
+
+@pytest.mark.parametrize("kind", ["flat", "pdci", "mdci"])
+def test_a_search_admits_what_a_combination_has(kind):
+    index = dci.Index(16, kind=kind)
+    index.add(normal(N, 16))
+    index.add(normal(3, 16, seed=4), ids=[10**12, 10**12 + 1, 10**15])
+    index.remove(range(0, N, 9))
+    for make in PARTS.values():
+        part, bitmap = make(), PARTS["shifted"]()
+        for made in (~part, part & ~bitmap, part | bitmap, ~(part | bitmap)):
+            ids, _ = index.search(normal(1, 16)[0], len(index), filter=made)
+            assert set(ids.tolist()) - {-1} == {i for i in index if i in made}
+
+
+def test_the_number_of_ids_of_a_filter():
+    assert len(dci.Filter.from_ids([5, 5, 1])) == 2 and len(dci.Filter.from_mask(mask())) == len(ALLOWED)
+    assert len(dci.Filter.from_ids([1, 70]) | dci.Filter.from_mask(mask())) == len({1, 70, *ALLOWED})
+    for endless in (~dci.Filter.from_ids([1]), dci.Filter.from_function(bool), ~dci.Bitmap(words())):
+        with pytest.raises(TypeError, match="no number of ids"):
+            len(endless)
+        assert bool(endless)
+    assert bool(dci.Filter.from_ids([]))
+
+
+def test_filters_say_what_they_are_and_refuse_what_they_are_not():
+    some = dci.Filter.from_ids([3, 1])
+    assert repr(~some) == "~Filter(n=2)" and repr(~dci.Bitmap(words(), 9)) == "~Bitmap(n=9, first_id=0)"
+    assert repr(dci.Filter.from_function(bool)) == "Filter(function)"
+    for other in ([1, 2], np.ones(3, bool), None):
+        with pytest.raises(TypeError):
+            some & other
+        with pytest.raises(TypeError):
+            other | some
+    with pytest.raises(TypeError, match="from_ids"):
+        dci.Filter()
+    with pytest.raises(TypeError, match="function is a int"):
+        dci.Filter.from_function(7)
+    with pytest.raises(TypeError, match=r"mask is int64.*astype\(bool\)"):
+        dci.Filter.from_mask(np.array([0, 1, 1]))
+    assert "1" not in some and 1.0 not in some and True not in some and 2**70 not in some and 2**70 in ~some
+
+
+def test_filters_are_pickled_and_copied():
+    for name, make in PARTS.items():
+        if name == "function":
+            continue
+        for made in (make(), ~make()):
+            for again in (pickle.loads(pickle.dumps(made)), copy.copy(made), copy.deepcopy(made)):
+                assert type(again) is type(made) and repr(again) == repr(made)
+                assert (again.contains(IDS) == made.contains(IDS)).all()
 
 
 def test_a_filter_of_the_wrong_shape_is_refused(index):

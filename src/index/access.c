@@ -97,6 +97,26 @@ size_t dci_index_count(const dci_index *index)
         return atomic_load_explicit(&index->n_live, memory_order_acquire);
 }
 
+int64_t dci_index_next_id(const dci_index *index)
+{
+        return index == NULL ? 0 : index->next_id;
+}
+
+dci_status dci_index_contains(const dci_index *index, size_t n, const int64_t *ids, uint8_t *out_there)
+{
+        DCI_TRY(dci_index_check_call(index));
+        if (n == 0)
+                return DCI_OK;
+        if (ids == NULL || out_there == NULL)
+                return dci_fail(DCI_ERR_INVALID, "%s is NULL", ids == NULL ? "ids" : "out_there");
+        dci_index_read_begin(index);
+        const dci_view view = dci_rows_view(&index->rows);
+        for (size_t i = 0; i < n; i++)
+                out_there[i] = dci_index_slot(index, &view, ids[i]) >= 0;
+        dci_index_read_end(index);
+        return DCI_OK;
+}
+
 dci_idmap *dci_index_map_of(const dci_index *index, const dci_view *view, size_t n_more, int64_t end)
 {
         const size_t n = view->rows->gaps ? atomic_load(&index->n_live) : view->n;

@@ -58,20 +58,30 @@ static dci_index_config config_for(const dci_index *index, form to)
 
 static dci_status add_changing(dci_batch *b, const dci_index_config *to, const dci_progress *progress)
 {
-        DCI_TRY(dci_batch_check_ids(b));
+        DCI_TRY(dci_batch_find_old(b));
         dci_status status = dci_batch_stage(b, to, to->kind == DCI_KIND_MDCI ? NULL : progress);
         if (status == DCI_OK)
-                status = dci_index_rebuild(b->index, to, &b->staged, NULL, dci_batch_end(b), progress);
+                status = dci_index_rebuild(b->index, to, &b->staged, b->leaving, dci_batch_end(b), progress);
         if (status == DCI_OK)
                 b->index->next_id = dci_batch_end(b);
         dci_rows_destroy(&b->staged);
         return status;
 }
 
+/* Rows there will be. */
+static size_t count_after(const dci_batch *b)
+{
+        const dci_view view = dci_rows_view(&b->index->rows);
+        size_t n = dci_index_count(b->index) + b->n;
+        for (size_t i = 0; b->replaces && i < b->n; i++)
+                n -= dci_index_slot(b->index, &view, b->ids[i]) >= 0;
+        return n;
+}
+
 dci_status dci_auto_add(dci_batch *batch, const dci_progress *progress)
 {
         dci_index *index = batch->index;
-        const form to = form_for(index, dci_index_count(index) + batch->n);
+        const form to = form_for(index, count_after(batch));
         const dci_batch untouched = *batch;
         if (to <= form_in_use(index))
                 return index->kind->add(batch, progress);
@@ -83,6 +93,7 @@ dci_status dci_auto_add(dci_batch *batch, const dci_progress *progress)
         if (status == DCI_OK || status == DCI_ERR_CANCELLED)
                 return status;
         dci_fail(status, "%s", sentence);
+        dci_batch_free(batch);
         *batch = untouched;
         return index->kind->add(batch, progress);
 }

@@ -16,13 +16,8 @@ int64_t dci_batch_id(const dci_batch *b, size_t i)
         return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
 }
 
-dci_status dci_batch_check_ids(const dci_batch *b)
+dci_status dci_batch_check_distinct(const dci_batch *b)
 {
-        const dci_view view = dci_rows_view(&b->index->rows);
-        for (size_t i = 0; b->ids != NULL && i < b->n; i++)
-                if (dci_index_slot(b->index, &view, b->ids[i]) >= 0)
-                        return dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu is in the index already",
-                                        (long long)b->ids[i], i);
         if (b->ids == NULL || b->n == 1)
                 return DCI_OK;
         dci_status status = DCI_OK;
@@ -36,14 +31,78 @@ dci_status dci_batch_check_ids(const dci_batch *b)
         return status;
 }
 
-static dci_status place_row(const dci_batch *b, size_t i, float *scratch)
+dci_status dci_batch_check_new(const dci_batch *b, size_t i)
 {
+        return b->adds_none
+                       ? dci_fail(DCI_ERR_NOT_FOUND, "id %lld of row %zu is not in the index", (long long)b->ids[i], i)
+                       : DCI_OK;
+}
+
+/* None of the ids is there already, none comes twice. */
+static dci_status check_ids(const dci_batch *b)
+{
+        const dci_view view = dci_rows_view(&b->index->rows);
+        for (size_t i = 0; b->ids != NULL && i < b->n; i++)
+                if (dci_index_slot(b->index, &view, b->ids[i]) >= 0)
+                        return dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu is in the index already",
+                                        (long long)b->ids[i], i);
+        return dci_batch_check_distinct(b);
+}
+
+/* The ids that are there leave as the rows come. None comes twice. */
+static dci_status find_replaced(dci_batch *b)
+{
+        const dci_view view = dci_rows_view(&b->index->rows);
+        size_t n = 0;
+        DCI_TRY(dci_batch_check_distinct(b));
+        for (size_t i = 0; i < b->n; i++) {
+                const bool there = dci_index_slot(b->index, &view, b->ids[i]) >= 0;
+                n += there;
+                DCI_TRY(there ? DCI_OK : dci_batch_check_new(b, i));
+        }
+        b->n_new = b->n - n;
+        if (n == 0)
+                return DCI_OK;
+        b->leaving = dci_idmap_create(b->index->context, n, b->index->next_id);
+        b->old_ids = dci_alloc(b->index->context, n, sizeof *b->old_ids);
+        if (b->leaving == NULL || b->old_ids == NULL)
+                return DCI_ERR_MEMORY;
+        n = 0;
+        for (size_t i = 0; i < b->n; i++)
+                if (dci_index_slot(b->index, &view, b->ids[i]) >= 0) {
+                        dci_idmap_insert(b->leaving, b->ids[i], 0);
+                        b->old_ids[n++] = b->ids[i];
+                }
+        return DCI_OK;
+}
+
+dci_status dci_batch_find_old(dci_batch *b)
+{
+        b->n_new = b->n;
+        return b->replaces ? find_replaced(b) : check_ids(b);
+}
+
+void dci_batch_free(dci_batch *b)
+{
+        dci_context *context = b->index->context;
+        dci_free(context, b->order, b->n, sizeof *b->order);
+        dci_free(context, b->old_slots, b->n, sizeof *b->old_slots);
+        dci_free(context, b->old_ids, b->n - b->n_new, sizeof *b->old_ids);
+        dci_idmap_destroy(context, b->leaving);
+        b->order = b->old_slots = NULL;
+        b->old_ids = NULL;
+        b->leaving = NULL;
+}
+
+static dci_status place_row(const dci_batch *b, size_t place, float *scratch)
+{
+        const size_t i = dci_batch_row(b, place);
         dci_index *index = b->index;
         const dci_kernels *kernels = index->context->kernels;
         const dci_dtype add = index->config.add_dtype, stored = index->config.dtype;
         const unsigned char *row = b->rows + i * b->ld_bytes;
         size_t offset;
-        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + i, &offset);
+        dci_chunk *chunk = dci_rows_chunk(b->target, b->first + place, &offset);
         const void *checked = row;
         if (b->target->borrowed) {
                 ((const void **)chunk->rows)[offset] = row;

@@ -70,6 +70,7 @@ void dci_index_destroy(dci_index *index)
                 index->kind->destroy(index);
         dci_directions_destroy(context, &index->directions);
         dci_idmap_destroy(context, atomic_load(&index->map));
+        dci_free(context, index->metadata, index->metadata_bytes, 1);
         if (index->mapping != NULL)
                 dci_file_unmap(index->mapping, index->mapped_bytes);
         pthread_mutex_destroy(&index->defaults_lock);
@@ -106,8 +107,8 @@ dci_status dci_index_memory(const dci_index *index, dci_memory_report *out_repor
         pthread_mutex_lock(writers);
         dci_rows_bytes(&index->rows, out_report);
         out_report->ids += dci_idmap_bytes(atomic_load(&index->map));
-        out_report->other +=
-                sizeof *index + dci_directions_bytes(&index->directions) + dci_rows_codes_bytes(&index->rows);
+        out_report->other += sizeof *index + index->metadata_bytes + dci_directions_bytes(&index->directions) +
+                             dci_rows_codes_bytes(&index->rows);
         if (index->tree != NULL)
                 out_report->other += dci_tree_bytes(index->tree);
         for (const dci_retired *note = index->retired; note != NULL; note = note->next)

@@ -11,8 +11,13 @@
 dci_status dci_filter_check(const dci_filter *filter)
 {
         DCI_TRY(dci_check_struct_size("dci_filter", filter, filter->struct_size, sizeof *filter));
+        if ((filter->flags & ~DCI_FILTER_NOT) != 0)
+                return dci_fail(DCI_ERR_INVALID, "filter.flags is 0x%x, expected 0 or DCI_FILTER_NOT",
+                                (unsigned)filter->flags);
         switch (filter->kind) {
         case DCI_FILTER_NONE:
+                if (filter->flags != 0)
+                        return dci_fail(DCI_ERR_INVALID, "filter.flags is DCI_FILTER_NOT, but filter.kind is NONE");
                 return DCI_OK;
         case DCI_FILTER_IDS:
                 if (filter->n > 0 && filter->ids == NULL)
@@ -55,8 +60,9 @@ dci_status dci_filter_test(const dci_index *index, const dci_filter *filter, dci
                 return DCI_ERR_MEMORY;
         dci_busy_mark mark;
         dci_busy_enter(&mark, index);
+        const bool admits = (filter->flags & DCI_FILTER_NOT) == 0;
         for (size_t i = 0; i < n; i++)
-                if (filter->fn(filter->ctx, out->ids[i]) != 0)
+                if ((filter->fn(filter->ctx, out->ids[i]) != 0) == admits)
                         out->ids[out->n++] = out->ids[i];
         dci_busy_leave(&mark);
         return DCI_OK;
@@ -105,6 +111,14 @@ static void admit_bitmap(const dci_view *view, const dci_filter *filter, uint64_
         }
 }
 
+/* The rows that were not admitted, and no empty slots. */
+static void complement(const dci_view *view, uint64_t *bits)
+{
+        for (size_t slot = 0; slot < view->n; slot++)
+                if (!view->rows->gaps || dci_view_id(view, (int32_t)slot) >= 0)
+                        bits[slot / 64] ^= UINT64_C(1) << (slot % 64);
+}
+
 /* The slots whose bits are set: room for as many as there are. */
 static bool list_bits(const dci_index *index, const uint64_t *bits, size_t n_words, dci_selection *out)
 {
@@ -146,6 +160,9 @@ dci_status dci_filter_select(const dci_index *index, const dci_view *view, const
                 admit_ids(index, view, filter->ids, filter->n, bits);
         else
                 admit_ids(index, view, admitted->ids, admitted->n, bits);
+        if ((filter->flags & DCI_FILTER_NOT) != 0 &&
+            filter->kind != DCI_FILTER_CALLBACK) /* whose answers were turned */
+                complement(view, bits);
 
         const bool listed = list_bits(index, bits, n_words, out);
         dci_free(index->context, bits, n_words, sizeof *bits);

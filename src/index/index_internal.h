@@ -27,9 +27,10 @@ struct dci_flat;
 typedef struct dci_kind {
         dci_status (*create)(dci_index *index);
         void (*destroy)(dci_index *index);
-        /* Called with `writers` held. */
+        /* Called with `writers` held. A batch may replace rows: see dci_batch. */
         dci_status (*add)(struct dci_batch *batch, const dci_progress *progress);
         dci_status (*remove)(dci_index *index, size_t n, const int64_t *ids);
+        dci_status (*clear)(dci_index *index);
         /* Whether a search scores candidates only, and how many; false: every row that is admitted. */
         bool (*effort)(const dci_index *index, const dci_search_params *params, const struct dci_flat *flat, size_t k,
                        void *search);
@@ -45,6 +46,7 @@ const dci_kind *dci_kind_of(dci_index_kind kind);
 /* Hooks. FLAT and PDCI: rows have no order; those that come go to the end, the last ones fill the gaps of those that go. */
 dci_status dci_rows_add(struct dci_batch *batch, const dci_progress *progress);
 dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids);
+dci_status dci_rows_remove_all(dci_index *index);
 /* PDCI. `search` is a dci_pdci_search. Queries do not share candidates, whatever the group. */
 bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, const struct dci_flat *flat, size_t k,
                      void *search);
@@ -55,6 +57,7 @@ dci_status dci_mdci_create(dci_index *index);
 void dci_mdci_destroy(dci_index *index);
 dci_status dci_mdci_add(struct dci_batch *batch, const dci_progress *progress);
 dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids);
+dci_status dci_mdci_clear(dci_index *index);
 bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, const struct dci_flat *flat, size_t k,
                      void *search);
 dci_status dci_mdci_begin(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
@@ -83,7 +86,7 @@ struct dci_index {
         pthread_rwlock_t state;
 
         _Atomic(dci_idmap *) map; /* NULL while the id of every row is its slot */
-        int64_t next_id;          /* one more than the largest id ever used */
+        _Atomic(int64_t) next_id; /* one more than the largest id ever used */
         dci_retired *retired;
 
         dci_directions directions; /* PDCI */
@@ -95,6 +98,8 @@ struct dci_index {
 
         pthread_mutex_t defaults_lock;
         dci_search_params defaults;
+        void *metadata; /* the caller's bytes, read with defaults_lock, changed with `writers` as well */
+        size_t metadata_bytes;
 
         void *mapping; /* the file that a mapped index reads; NULL in others */
         size_t mapped_bytes;

@@ -4,9 +4,10 @@
 #include "index/index_internal.h"
 
 static const dci_kind kinds[] = {
-        [DCI_KIND_FLAT] = {.add = dci_rows_add, .remove = dci_rows_remove},
+        [DCI_KIND_FLAT] = {.add = dci_rows_add, .remove = dci_rows_remove, .clear = dci_rows_remove_all},
         [DCI_KIND_PDCI] = {.add = dci_rows_add,
                            .remove = dci_rows_remove,
+                           .clear = dci_rows_remove_all,
                            .effort = dci_pdci_budget,
                            .begin = dci_pdci_begin,
                            .end = dci_pdci_end},
@@ -14,6 +15,7 @@ static const dci_kind kinds[] = {
                            .destroy = dci_mdci_destroy,
                            .add = dci_mdci_add,
                            .remove = dci_mdci_remove,
+                           .clear = dci_mdci_clear,
                            .effort = dci_mdci_effort,
                            .begin = dci_mdci_begin,
                            .end = dci_mdci_end,

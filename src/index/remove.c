@@ -105,17 +105,84 @@ dci_status dci_rows_remove(dci_index *index, size_t n, const int64_t *ids)
         return status;
 }
 
-dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
+dci_status dci_rows_remove_all(dci_index *index)
+{
+        dci_index_exclusive_begin(index);
+        dci_rows_clear(&index->rows);
+        atomic_store(&index->n_live, 0);
+        dci_rows_codes_restart(&index->rows);
+        dci_idmap_destroy(index->context, atomic_load(&index->map));
+        atomic_store(&index->map, NULL); /* without rows, every id is its slot */
+        dci_index_exclusive_end(index);
+        return DCI_OK;
+}
+
+static dci_status check_remove(const dci_index *index, size_t n, const int64_t *ids)
 {
         DCI_TRY(dci_index_check_writer(index));
-        if (n == 0)
-                return DCI_OK;
-        if (ids == NULL)
-                return dci_fail(DCI_ERR_INVALID, "ids is NULL");
+        return n > 0 && ids == NULL ? dci_fail(DCI_ERR_INVALID, "ids is NULL") : DCI_OK;
+}
+
+/* With `writers` held. */
+static dci_status remove_rows(dci_index *index, size_t n, const int64_t *ids)
+{
+        const dci_status status = n == 0 ? DCI_OK : index->kind->remove(index, n, ids);
+        if (status == DCI_OK && index->automatic.on)
+                dci_auto_removed(index);
+        dci_index_collect(index);
+        return status;
+}
+
+dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids)
+{
+        DCI_TRY(check_remove(index, n, ids));
         if (n > DCI_MAX_ROWS)
                 return dci_fail(DCI_ERR_NOT_FOUND, "%zu ids named, an index holds at most %zu", n, DCI_MAX_ROWS);
         pthread_mutex_lock(&index->writers);
-        const dci_status status = index->kind->remove(index, n, ids);
+        const dci_status status = remove_rows(index, n, ids);
+        pthread_mutex_unlock(&index->writers);
+        return status;
+}
+
+/* The ids that are there, each once, in the order given. */
+static dci_status find_present(const dci_index *index, size_t n, const int64_t *ids, int64_t *out, size_t *out_n)
+{
+        const dci_view view = dci_rows_view(&index->rows);
+        dci_idmap *seen = dci_idmap_create(index->context, *out_n, index->next_id);
+        if (seen == NULL)
+                return DCI_ERR_MEMORY;
+        *out_n = 0;
+        for (size_t i = 0; i < n; i++)
+                if (dci_index_slot(index, &view, ids[i]) >= 0 && dci_idmap_insert(seen, ids[i], 0))
+                        out[(*out_n)++] = ids[i];
+        dci_idmap_destroy(index->context, seen);
+        return DCI_OK;
+}
+
+dci_status dci_index_remove_present(dci_index *index, size_t n, const int64_t *ids, size_t *out_removed)
+{
+        DCI_TRY(check_remove(index, n, ids));
+        pthread_mutex_lock(&index->writers);
+        const size_t count = dci_index_count(index), most = n < count ? n : count;
+        size_t n_present = most;
+        int64_t *present = dci_alloc(index->context, most, sizeof *present);
+        dci_status status = present == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        if (status == DCI_OK)
+                status = find_present(index, n, ids, present, &n_present);
+        if (status == DCI_OK)
+                status = remove_rows(index, n_present, present);
+        pthread_mutex_unlock(&index->writers);
+        dci_free(index->context, present, most, sizeof *present);
+        if (status == DCI_OK && out_removed != NULL)
+                *out_removed = n_present;
+        return status;
+}
+
+dci_status dci_index_clear(dci_index *index)
+{
+        DCI_TRY(dci_index_check_writer(index));
+        pthread_mutex_lock(&index->writers);
+        const dci_status status = index->kind->clear(index);
         if (status == DCI_OK && index->automatic.on)
                 dci_auto_removed(index);
         dci_index_collect(index);

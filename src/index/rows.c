@@ -291,6 +291,16 @@ void dci_rows_shrink(dci_rows *rows, size_t n)
                 chunk_free(rows, &table->chunk[--rows->n_chunks]);
 }
 
+void dci_rows_clear(dci_rows *rows)
+{
+        dci_chunk_table *table = atomic_load(&rows->table);
+        atomic_store(&rows->n, 0);
+        dci_rows_shrink(rows, 0);
+        atomic_store(&rows->table, NULL);
+        if (table != NULL)
+                dci_free(rows->context, table, table_bytes(table->capacity), 1);
+}
+
 void dci_rows_swap(dci_rows *a, dci_rows *b)
 {
         dci_chunk_table *table = atomic_load(&a->table);

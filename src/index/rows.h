@@ -31,6 +31,8 @@ dci_status dci_rows_attach(dci_rows *rows, size_t n, const dci_rows_parts *parts
 
 /* Gives back all chunks beyond those that n rows need. Writers only, no readers. */
 void dci_rows_shrink(dci_rows *rows, size_t n);
+/* Drops all rows and gives back all chunks and the table. Writers only, no readers. */
+void dci_rows_clear(dci_rows *rows);
 
 /* The same from other rows; borrowed ones may become owned, norms that only one of the two has are left. */
 void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to);

@@ -18,6 +18,9 @@ static dci_status check_structure(const dci_index *index, const dci_view *view)
         if ((index->config.kind == DCI_KIND_MDCI) != (index->tree != NULL))
                 return dci_fail(DCI_ERR_FORMAT, "kind %d %s a tree", (int)index->config.kind,
                                 index->tree == NULL ? "lacks" : "has");
+        if ((index->metadata == NULL) != (index->metadata_bytes == 0) || index->metadata_bytes > DCI_MAX_METADATA)
+                return dci_fail(DCI_ERR_FORMAT, "the metadata is %s and of %zu bytes, at most %zu are kept",
+                                index->metadata == NULL ? "missing" : "there", index->metadata_bytes, DCI_MAX_METADATA);
         DCI_TRY(dci_check_ids(index, view, &n));
         if (n != dci_index_count(index))
                 return dci_fail(DCI_ERR_FORMAT, "slots hold %zu rows, the index says %zu", n, dci_index_count(index));

@@ -93,42 +93,43 @@ static void publish(dci_index *index)
         atomic_store(&index->n_live, index->tree->n_rows);
 }
 
-static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_source *source, int64_t end)
+/* Without readers: the new rows go to their slots, and what they change is computed again. */
+static void carry_out(dci_index *index, dci_tree_plan *plan, dci_rows *staged, dci_idmap *map, int32_t *slots)
 {
-        dci_context *context = index->context;
-        dci_tree_plan plan;
-        int32_t *slots = dci_alloc(context, source->n, sizeof *slots);
+        const dci_tree_store store = {&index->rows, map};
+        const dci_tree_source *source = plan->source;
+        if (plan->leaving_set != NULL)
+                dci_tree_replace(plan, &store, slots);
+        else
+                dci_tree_insert(plan, &store, slots);
+        for (size_t i = 0; i < source->n; i++) {
+                dci_rows_copy(staged, i, &index->rows, (size_t)slots[i]);
+                dci_idmap_insert(map, source->ids[i], slots[i]);
+        }
+        dci_tree_route_dirty(index->tree, &index->rows, plan->dirty, plan->scratch);
+        atomic_store(&index->map, map);
+        publish(index);
+}
+
+static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *plan, int32_t *slots)
+{
+        dci_index *index = b->index;
         dci_idmap *old = atomic_load(&index->map), *map = NULL;
         bool followed = false;
-        dci_status status =
-                slots == NULL ? DCI_ERR_MEMORY : dci_tree_plan_insert(index->tree, &index->rows, source, &plan);
-        if (status != DCI_OK) {
-                dci_free(context, slots, source->n, sizeof *slots);
-                return status;
-        }
-        status = dci_tree_plan_reserve(&plan, &index->retired);
+        dci_status status = dci_tree_plan_reserve(plan, &index->retired);
         if (status == DCI_OK) {
                 followed = true;
-                status = dci_rows_follow(&index->rows, staged, 0, source->n);
+                status = dci_rows_follow(&index->rows, staged, 0, b->n);
         }
         if (status == DCI_OK) {
-                map = map_for(index, source->n, end);
+                map = map_for(index, b->n_new, dci_batch_end(b));
                 status = map == NULL ? DCI_ERR_MEMORY : DCI_OK;
         }
         if (status == DCI_OK) {
-                const dci_tree_store store = {&index->rows, map};
                 dci_index_exclusive_begin(index);
-                status = dci_tree_plan_adopt(&plan);
-                if (status == DCI_OK) {
-                        dci_tree_insert(&plan, &store, slots);
-                        for (size_t i = 0; i < source->n; i++) {
-                                dci_rows_copy(staged, i, &index->rows, (size_t)slots[i]);
-                                dci_idmap_insert(map, source->ids[i], slots[i]);
-                        }
-                        dci_tree_route_dirty(index->tree, &index->rows, plan.dirty, plan.scratch);
-                        atomic_store(&index->map, map);
-                        publish(index);
-                }
+                status = dci_tree_plan_adopt(plan);
+                if (status == DCI_OK)
+                        carry_out(index, plan, staged, map, slots);
                 dci_index_exclusive_end(index);
         }
         if (status != DCI_OK && followed) { /* a search may be reading the centre that was begun */
@@ -137,9 +138,27 @@ static dci_status insert(dci_index *index, dci_rows *staged, const dci_tree_sour
                 dci_index_exclusive_end(index);
         }
         if (map != old)
-                dci_idmap_destroy(context, status == DCI_OK ? old : map);
-        dci_tree_plan_free(&plan);
-        dci_free(context, slots, source->n, sizeof *slots);
+                dci_idmap_destroy(index->context, status == DCI_OK ? old : map);
+        return status;
+}
+
+/* *out_alone: the tree must be rebuilt. */
+static dci_status insert_few(const dci_batch *b, dci_rows *staged, const dci_tree_source *source, bool *out_alone)
+{
+        dci_index *index = b->index;
+        dci_tree_plan plan;
+        int32_t *slots = dci_alloc(index->context, b->n, sizeof *slots);
+        if (slots == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = b->leaving == NULL ? dci_tree_plan_insert(index->tree, &index->rows, source, &plan)
+                                               : dci_tree_plan_replace(index->tree, &index->rows, source, b->leaving,
+                                                                       b->n - b->n_new, b->old_ids, &plan, out_alone);
+        if (status == DCI_OK) {
+                if (!*out_alone)
+                        status = insert(b, staged, &plan, slots);
+                dci_tree_plan_free(&plan);
+        }
+        dci_free(index->context, slots, b->n, sizeof *slots);
         return status;
 }
 
@@ -176,13 +195,17 @@ static dci_status add_staged(dci_batch *b, dci_rows *staged, bool much, const dc
         float c_squared = 0.0f;
         if (index->config.metric == DCI_METRIC_IP)
                 c_squared = dci_lift_c_squared(dci_batch_longest(b));
-        if (much || c_squared != index->tree->c_squared || ends_lone_node(b))
-                return dci_index_rebuild(index, &index->config, staged, NULL, dci_batch_end(b), progress);
-        dci_tree_source source;
-        dci_status status = source_of(index->context, staged, b->n, &source);
-        if (status == DCI_OK)
-                status = insert(index, staged, &source, dci_batch_end(b));
-        source_free(index->context, &source);
+        bool alone = much || c_squared != index->tree->c_squared || ends_lone_node(b);
+        dci_status status = DCI_OK;
+        if (!alone) {
+                dci_tree_source source;
+                status = source_of(index->context, staged, b->n, &source);
+                if (status == DCI_OK)
+                        status = insert_few(b, staged, &source, &alone);
+                source_free(index->context, &source);
+        }
+        if (status == DCI_OK && alone)
+                status = dci_index_rebuild(index, &index->config, staged, b->leaving, dci_batch_end(b), progress);
         return status;
 }
 
@@ -192,7 +215,7 @@ dci_status dci_mdci_add(dci_batch *b, const dci_progress *progress)
         const size_t n_live = atomic_load(&index->n_live);
         const bool much = b->n >= n_live / MUCH;
         DCI_TRY(check_version(index));
-        DCI_TRY(dci_batch_check_ids(b));
+        DCI_TRY(dci_batch_find_old(b));
         dci_status status = dci_batch_stage(b, &index->config, much ? NULL : progress);
         if (status == DCI_OK)
                 status = add_staged(b, &b->staged, much, progress);
@@ -261,4 +284,13 @@ dci_status dci_mdci_remove(dci_index *index, size_t n, const int64_t *ids)
         if (status == DCI_OK)
                 tidy(index, true);
         return status;
+}
+
+/* All of the map leaves. */
+dci_status dci_mdci_clear(dci_index *index)
+{
+        if (index->tree->n_pages == 0 && index->rows.n_chunks == 0)
+                return DCI_OK;
+        DCI_TRY(check_version(index));
+        return dci_index_rebuild(index, &index->config, NULL, atomic_load(&index->map), index->next_id, NULL);
 }

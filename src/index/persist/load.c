@@ -135,6 +135,11 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
                 DCI_TRY((*out_format)->find(l));
         DCI_TRY(dci_codes_find(l));
         DCI_TRY(as_format_error(dci_auto_find(l)));
+        if (dci_loading_has(l, "metadata"))
+                DCI_TRY(dci_loading_read_any(l, "metadata", 1, &l->metadata, &l->metadata_bytes));
+        if (l->metadata_bytes > DCI_MAX_METADATA)
+                return dci_fail(DCI_ERR_FORMAT, "the file has %zu bytes of metadata, an index has at most %zu",
+                                l->metadata_bytes, DCI_MAX_METADATA);
         for (size_t i = 0; i < l->file->n_sections; i++)
                 if ((l->taken >> i & 1) == 0)
                         return dci_fail(DCI_ERR_UNSUPPORTED,
@@ -246,6 +251,7 @@ static dci_status accept(dci_loading *l, const dci_kind_format *format)
         DCI_TRY(dci_codes_accept(l));
         DCI_TRY(dci_check_c_squared(l->index, &l->view, l->c_squared, "file"));
         DCI_TRY(as_format_error(dci_index_set_defaults(l->index, &l->defaults)));
+        DCI_TRY(dci_index_set_metadata(l->index, l->metadata, l->metadata_bytes));
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): dci_index_create made the index. */
         l->index->next_id = l->next_id;
         atomic_store(&l->index->c_squared, l->c_squared);

@@ -75,6 +75,12 @@ static bool ids_are_slots(const dci_view *view)
         return true;
 }
 
+static dci_status emit_metadata(const void *ctx, const dci_sink *sink)
+{
+        const dci_saving *s = ctx;
+        return sink->write(sink->ctx, s->index->metadata, s->index->metadata_bytes);
+}
+
 static void encode_config(dci_saving *s, const dci_kind_format *format)
 {
         const dci_index *index = s->index;
@@ -127,6 +133,8 @@ static dci_status gather(const dci_index *index, dci_saving *s)
                 format->write(s);
         dci_codes_write(s);
         dci_auto_write(s);
+        if (index->metadata_bytes > 0)
+                dci_saving_add(s, "metadata", index->metadata_bytes, emit_metadata);
         size_t n_bytes = 0;
         DCI_TRY(dci_file_measure(s->n_parts, s->parts, &n_bytes));
         if (!dci_directions_are_in_proportion(&index->config, n_bytes))

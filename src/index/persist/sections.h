@@ -69,7 +69,9 @@ typedef struct dci_loading {
         dci_automatic automatic; /* on if the file says so */
         dci_rows shape;          /* the shape of rows of this config: row_bytes, with_norms, n_simple */
         dci_rows_parts parts;    /* in the file */
-        uint64_t taken;          /* bits of the file's sections that were asked for */
+        const void *metadata;
+        size_t metadata_bytes;
+        uint64_t taken;   /* bits of the file's sections that were asked for */
         dci_index *index; /* from `accept` on: rows, ids, norms and projections are in place, but not yet checked */
         dci_view view;
 } dci_loading;

@@ -76,7 +76,7 @@ static void place_task(void *arg, size_t task, size_t worker)
                 dci_near near[DCI_MANY_QUERIES];
                 size_t n_near[DCI_MANY_QUERIES];
                 const size_t here = end - i < DCI_MANY_QUERIES ? end - i : DCI_MANY_QUERIES;
-                dci_tree_near(plan->tree, 0, plan->points + i * wide, here, 1, NULL, scratch, near, n_near);
+                dci_tree_near(plan->tree, 0, plan->points + i * wide, here, 1, plan->gone[0], scratch, near, n_near);
                 for (size_t j = 0; j < here; j++)
                         take(p, i + j, near[j].score, near[j].node);
         }
@@ -181,7 +181,8 @@ static bool draw_rows(dci_tree_plan *plan, const float *point, int32_t node, int
                         else if (tree->metric == DCI_METRIC_IP)
                                 x += dci_tree_lift(tree, norms[r]) * difference[dim];
                         const dci_tree_move move = {dci_view_id(&view, (int32_t)(first + r)), x - bound, node, 0};
-                        if (x > bound && !dci_tree_plan_move(plan, move))
+                        const bool stays = plan->leaving_set == NULL || dci_idmap_find(plan->leaving_set, move.id) < 0;
+                        if (x > bound && stays && !dci_tree_plan_move(plan, move))
                                 return false;
                 }
         }
@@ -201,7 +202,8 @@ static bool draw_nodes(dci_tree_plan *plan, size_t l, const float *point, int32_
                 const float gain = dot(tree, child, point, wide) - offset -
                                    (dot(tree, child, centre, wide) - tree->levels[l].nearest.offsets[own]);
                 const dci_tree_move move = {cell->items[i], gain, node, (uint32_t)l};
-                if (gain > 0.0f && !dci_tree_plan_move(plan, move))
+                const bool stays = plan->gone[l - 1] == NULL || plan->gone[l - 1][move.id] == 0;
+                if (gain > 0.0f && stays && !dci_tree_plan_move(plan, move))
                         return false;
         }
         return true;
@@ -211,8 +213,9 @@ static bool draw(dci_tree_plan *plan, size_t l, const float *point, int32_t node
 {
         int32_t around[DCI_TREE_AROUND];
         const size_t n = dci_tree_around(plan->tree, l, point, scratch, around);
-        for (size_t i = 0; i < n; i++)
-                if (!(l == 0 ? draw_rows(plan, point, node, around[i]) : draw_nodes(plan, l, point, node, around[i])))
+        for (size_t i = 0; i < n; i++) /* what is beneath nodes that go is placed in any case */
+                if ((plan->gone[l] == NULL || plan->gone[l][around[i]] == 0) &&
+                    !(l == 0 ? draw_rows(plan, point, node, around[i]) : draw_nodes(plan, l, point, node, around[i])))
                         return false;
         return true;
 }
@@ -229,17 +232,8 @@ static int32_t parent_of(const dci_tree_plan *plan, size_t i, size_t l, const in
                 return -1;
         if (plan->promoted[i] > l + 1)
                 return own[l + 1];
-        dci_tree_near(tree, l + 1, point, 1, 1, NULL, scratch, &near, &n);
-        int32_t node = (int32_t)tree->levels[l + 1].n;
-        for (size_t j = 0; j < plan->source->n; j++) {
-                const float *centre = plan->points + j * wide;
-                if (plan->promoted[j] <= l + 1)
-                        continue;
-                const float score = dot(tree, point, centre, wide) - 0.5f * dot(tree, centre, centre, wide);
-                if (score > near.score)
-                        near = (dci_near){score, node};
-                node++;
-        }
+        dci_tree_near(tree, l + 1, point, 1, 1, plan->gone[l + 1], scratch, &near, &n);
+        dci_tree_plan_near_new(plan, l + 1, point, &near.score, &near.node);
         return near.node;
 }
 
@@ -264,23 +258,31 @@ static bool place_nodes(dci_tree_plan *plan)
         return whole;
 }
 
+bool dci_tree_plan_begin_insert(dci_tree_plan *plan, const dci_tree_source *source)
+{
+        const dci_tree *tree = plan->tree;
+        plan->source = source;
+        if (!allocate(plan))
+                return false;
+        for (size_t i = 0; i < source->n; i++) {
+                const size_t promotions = dci_tree_promotions(tree, source->ids[i]);
+                plan->promoted[i] = (uint8_t)(promotions < tree->n_levels ? promotions : tree->n_levels);
+                for (size_t l = 0; l < plan->promoted[i]; l++)
+                        plan->n_nodes[l]++;
+                dci_tree_source_point(tree, source, i, plan->points + i * (tree->dim + 1));
+        }
+        return true;
+}
+
+bool dci_tree_plan_place(dci_tree_plan *plan)
+{
+        return place_all(plan) && place_nodes(plan);
+}
+
 dci_status dci_tree_plan_insert(dci_tree *tree, dci_rows *rows, const dci_tree_source *source, dci_tree_plan *out)
 {
-        memset(out, 0, sizeof *out);
-        out->tree = tree;
-        out->rows = rows;
-        out->source = source;
-        for (size_t l = 0; l < tree->n_levels; l++)
-                out->n_nodes[l] = tree->levels[l].n;
-        bool whole = allocate(out);
-        for (size_t i = 0; whole && i < source->n; i++) {
-                const size_t promotions = dci_tree_promotions(tree, source->ids[i]);
-                out->promoted[i] = (uint8_t)(promotions < tree->n_levels ? promotions : tree->n_levels);
-                for (size_t l = 0; l < out->promoted[i]; l++)
-                        out->n_nodes[l]++;
-                dci_tree_source_point(tree, source, i, out->points + i * (tree->dim + 1));
-        }
-        whole = whole && place_all(out) && place_nodes(out);
+        dci_tree_plan_init(out, tree, rows);
+        const bool whole = dci_tree_plan_begin_insert(out, source) && dci_tree_plan_place(out);
         if (whole)
                 dci_tree_plan_settle(out);
         else
@@ -290,11 +292,10 @@ dci_status dci_tree_plan_insert(dci_tree *tree, dci_rows *rows, const dci_tree_s
 
 /* --- carried out ------------------------------------------------------------------------------------------------------------ */
 
-void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *out_slots)
+void dci_tree_plan_append_nodes(dci_tree_plan *plan)
 {
         dci_tree *tree = plan->tree;
         const size_t n = plan->source->n;
-        tree->version++;
         for (size_t l = tree->n_levels; l-- > 0;) { /* from above: parents first */
                 for (size_t i = 0; i < n; i++) {
                         if (plan->promoted[i] <= l)
@@ -305,10 +306,21 @@ void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *
                         plan->dirty[l][at] = 1;
                 }
         }
-        dci_tree_plan_carry_out(plan, store);
-        for (size_t i = 0; i < n; i++) {
-                out_slots[i] = dci_tree_attach(tree, (size_t)plan->nodes[i]);
+}
+
+void dci_tree_plan_attach(dci_tree_plan *plan, int32_t *out_slots)
+{
+        for (size_t i = 0; i < plan->source->n; i++) {
+                out_slots[i] = dci_tree_attach(plan->tree, (size_t)plan->nodes[i]);
                 plan->dirty[0][plan->nodes[i]] = 1;
         }
-        tree->n_rows += n;
+        plan->tree->n_rows += plan->source->n;
+}
+
+void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *out_slots)
+{
+        plan->tree->version++;
+        dci_tree_plan_append_nodes(plan);
+        dci_tree_plan_carry_out(plan, store);
+        dci_tree_plan_attach(plan, out_slots);
 }

@@ -8,6 +8,15 @@
 
 #include "index/tree/plan.h"
 
+void dci_tree_plan_init(dci_tree_plan *plan, dci_tree *tree, dci_rows *rows)
+{
+        memset(plan, 0, sizeof *plan);
+        plan->tree = tree;
+        plan->rows = rows;
+        for (size_t l = 0; l < tree->n_levels; l++)
+                plan->n_nodes[l] = tree->levels[l].n;
+}
+
 bool dci_tree_plan_move(dci_tree_plan *plan, dci_tree_move move)
 {
         dci_context *context = plan->tree->context;
@@ -49,6 +58,31 @@ void dci_tree_plan_settle(dci_tree_plan *plan)
                     plan->moves[i].level != plan->moves[i - 1].level)
                         plan->moves[kept++] = plan->moves[i];
         plan->n_moves = kept;
+}
+
+static float dot(const dci_tree *tree, const float *a, const float *b, size_t n)
+{
+        float product;
+        tree->context->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](a, b, n * sizeof *a, 1, n, &product);
+        return product;
+}
+
+void dci_tree_plan_near_new(const dci_tree_plan *plan, size_t l, const float *point, float *score, int32_t *node)
+{
+        const dci_tree *tree = plan->tree;
+        const size_t wide = tree->dim + 1;
+        int32_t number = (int32_t)tree->levels[l].n;
+        for (size_t i = 0; i < plan->source->n; i++) {
+                const float *centre = plan->points + i * wide;
+                if (plan->promoted[i] <= l)
+                        continue;
+                const float here = dot(tree, point, centre, wide) - 0.5f * dot(tree, centre, centre, wide);
+                if (here > *score) {
+                        *score = here;
+                        *node = number;
+                }
+                number++;
+        }
 }
 
 /* Pages that a cell of so many rows needs more when `coming` join it. */

@@ -39,9 +39,14 @@ typedef struct dci_tree_plan {
         /* A removal */
         size_t n_leaving;
         const int64_t *leaving; /* ids */
+        const dci_idmap *leaving_set;
 } dci_tree_plan;
 
+/* An empty plan for the tree as it is. */
+void dci_tree_plan_init(dci_tree_plan *plan, dci_tree *tree, dci_rows *rows);
 bool dci_tree_plan_move(dci_tree_plan *plan, dci_tree_move move);
+/* The nearest of the new nodes of a level replaces *node, whose score for the point is *score, if it is nearer. */
+void dci_tree_plan_near_new(const dci_tree_plan *plan, size_t l, const float *point, float *score, int32_t *node);
 /* What goes to several places goes where it gains most. */
 void dci_tree_plan_settle(dci_tree_plan *plan);
 /* Room for all that comes. Beside readers: arrays of nodes, rows. Then without: lists of pages and nodes. Nothing is lost if
@@ -60,6 +65,23 @@ void dci_tree_insert(dci_tree_plan *plan, const dci_tree_store *store, int32_t *
 dci_status dci_tree_plan_remove(dci_tree *tree, dci_rows *rows, const dci_idmap *leaving, size_t n, const int64_t *ids,
                                 dci_tree_plan *out, bool *out_alone);
 void dci_tree_remove(dci_tree_plan *plan, const dci_tree_store *store);
+
+/* Both at once, with rows of the same ids or others: one version, and what moves is compared with the nodes that there will be.
+ * *out_alone: a level would keep no node; the tree must be rebuilt. */
+dci_status dci_tree_plan_replace(dci_tree *tree, dci_rows *rows, const dci_tree_source *source,
+                                 const dci_idmap *leaving, size_t n, const int64_t *ids, dci_tree_plan *out,
+                                 bool *out_alone);
+void dci_tree_replace(dci_tree_plan *plan, const dci_tree_store *store, int32_t *out_slots);
+
+/* The steps of these. Those that plan return false if memory is short. */
+bool dci_tree_plan_begin_insert(dci_tree_plan *plan, const dci_tree_source *source);
+bool dci_tree_plan_place(dci_tree_plan *plan);
+bool dci_tree_plan_begin_remove(dci_tree_plan *plan, const dci_idmap *leaving, size_t n, const int64_t *ids);
+bool dci_tree_plan_dissolve(dci_tree_plan *plan, bool *out_alone);
+void dci_tree_plan_append_nodes(dci_tree_plan *plan);
+void dci_tree_plan_attach(dci_tree_plan *plan, int32_t *out_slots);
+void dci_tree_plan_detach(dci_tree_plan *plan, const dci_tree_store *store);
+void dci_tree_plan_remove_nodes(dci_tree_plan *plan);
 
 /* Builds into an empty tree, whose c_squared is set. out_slots[i]: where row i goes; nothing is copied. */
 dci_status dci_tree_build(dci_tree *tree, const dci_tree_source *source, const dci_progress *progress,
