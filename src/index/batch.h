@@ -30,7 +30,7 @@ float dci_batch_longest(const dci_batch *b);
 /* None of the ids is there already, none comes twice. */
 dci_status dci_batch_check_ids(const dci_batch *b);
 
-/* Copies, checks all rows into slots that nobody reads yet, in one region. */
+/* Copies, checks and projects all rows into slots that nobody reads yet, in one region. */
 dci_status dci_batch_place(dci_batch *b, const dci_progress *progress);
 /* The same into `staged`, rows as an index of this config has them but without gaps or codes, which depend on the place. Free them, after
  * a failure, too. */
