@@ -3,6 +3,7 @@
 /* Laws of kind AUTO: whatever it changes to, it holds and finds what FLAT does; a change is whole, once, and the same everywhere. */
 #include "tests/context_fixture.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,16 +113,16 @@ START_TEST(replacing_and_clearing_change_the_kind_as_well)
                         const int64_t *to = ids + steps[s].first;
                         ck_ok(dci_index_upsert(index, steps[s].n, from, DIM, to, NULL));
                         ck_ok(dci_index_upsert(flat, steps[s].n, from, DIM, to, NULL));
-                        check_use(index, steps[s].kind, steps[s].codes ? 4 : 0);
-                        check_same(index, flat, queries, "after an upsert");
+                        auto_check(index, steps[s].kind, steps[s].codes ? 4 : 0);
+                        auto_same(index, flat, queries, "after an upsert");
                 }
                 ck_refused(dci_index_replace(index, 5, rows, DIM, (int64_t[]){1, 2, 3, 4, MOST}, NULL),
                            DCI_ERR_NOT_FOUND, "is not in the index");
                 ck_ok(dci_index_clear(index));
-                check_use(index, DCI_KIND_FLAT, 0);
+                auto_check(index, DCI_KIND_FLAT, 0);
                 ck_assert_uint_eq(dci_index_count(index), 0);
                 ck_ok(dci_index_add(index, MANY, rows, DIM, NULL, NULL));
-                check_use(index, DCI_KIND_MDCI, 4);
+                auto_check(index, DCI_KIND_MDCI, 4);
                 dci_index_destroy(index);
                 dci_index_destroy(flat);
         }
