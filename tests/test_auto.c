@@ -89,6 +89,73 @@ START_TEST(short_formats_stay_exact_for_longer)
 }
 END_TEST
 
+/* Random ids of [0, MOST) that are there, or are not; returns how many. */
+static size_t draw_ids(dci_rng *rng, const bool *there, bool wanted, size_t most, int64_t *out)
+{
+        size_t n = 0;
+        const size_t first = (size_t)dci_rng_below(rng, MOST);
+        for (size_t i = 0; i < MOST && n < most; i++) {
+                const size_t id = (first + 7 * i) % MOST; /* 7 and MOST have no common divisor */
+                if (there[id] == wanted)
+                        out[n++] = (int64_t)id;
+        }
+        return n;
+}
+
+/* One change of both indexes: rows come, are replaced, go, or all go. */
+static void change(dci_rng *rng, dci_index *const both[2], const float *rows, bool *there)
+{
+        static const size_t sizes[] = {1, 3, 20, 60, MANY / 2, MANY, 2 * MANY};
+        const size_t most = sizes[dci_rng_below(rng, COUNT(sizes))], what = (size_t)dci_rng_below(rng, 20);
+        const float *from = rows + dci_rng_below(rng, 50) * DIM;
+        int64_t ids[2 * MOST];
+        size_t n = draw_ids(rng, there, what < 12, most, ids);
+        for (size_t i = 0; i < 2; i++) {
+                if (what == 0)
+                        ck_ok(dci_index_clear(both[i]));
+                else if (what < 9)
+                        ck_ok(dci_index_remove(both[i], n, ids));
+                else if (what < 12)
+                        ck_ok(dci_index_upsert(both[i], n, from, DIM, ids, NULL));
+                else
+                        ck_ok(dci_index_add(both[i], n, from, DIM, ids, NULL));
+        }
+        if (what == 0)
+                memset(there, 0, MOST * sizeof *there);
+        for (size_t i = 0; i < n && what > 0 && (what < 9 || what >= 12); i++)
+                there[ids[i]] = what >= 12;
+}
+
+START_TEST(holds_and_finds_what_flat_does_after_any_changes)
+{
+        float *rows = test_normal(MOST + 50, DIM, 1), *queries = test_normal(16, DIM, 2);
+        const int steps = test_short() ? 40 : 150;
+        size_t seen[3] = {0}; /* FLAT, with codes, MDCI */
+        for (size_t m = 0; m < 3; m++) {
+                dci_index_config config = auto_config(all_metrics[m], m == 1 ? DCI_BF16 : DCI_F32);
+                dci_index *both[2] = {auto_index(context, &config), NULL};
+                bool there[MOST] = {false};
+                dci_rng rng;
+                dci_rng_seed(&rng, 11 + m);
+                config.kind = DCI_KIND_FLAT;
+                ck_ok(dci_index_create(context, &config, &both[1]));
+                for (int s = 0; s < steps; s++) {
+                        char what[64];
+                        snprintf(what, sizeof what, "metric %d step %d", all_metrics[m], s);
+                        change(&rng, both, rows, there);
+                        auto_same(both[0], both[1], queries, what);
+                        const dci_index_config now = auto_in_use(both[0]);
+                        seen[now.kind == DCI_KIND_MDCI ? 2 : now.sketch_bits != 0]++;
+                }
+                auto_check(both[0], auto_in_use(both[0]).kind, auto_in_use(both[0]).sketch_bits);
+                dci_index_destroy(both[0]);
+                dci_index_destroy(both[1]);
+        }
+        ck_assert_msg(seen[0] > 5 && seen[1] > 5 && seen[2] > 5, "%zu, %zu and %zu times", seen[0], seen[1], seen[2]);
+        test_free(rows, queries);
+}
+END_TEST
+
 /* What is replaced does not count twice, and comes with the rest in the publication that changes the kind. */
 START_TEST(replacing_and_clearing_change_the_kind_as_well)
 {
@@ -369,6 +436,7 @@ int main(void)
         TCase *laws = test_case_with(suite, "laws", 60, context_open_2, context_close);
         tcase_add_test(laws, holds_and_finds_what_flat_does_at_each_size);
         tcase_add_test(laws, short_formats_stay_exact_for_longer);
+        tcase_add_test(laws, holds_and_finds_what_flat_does_after_any_changes);
         tcase_add_test(laws, replacing_and_clearing_change_the_kind_as_well);
         tcase_add_test(laws, a_batch_that_fails_while_it_replaces_changes_nothing);
         tcase_add_test(laws, a_large_batch_is_built_as_what_it_needs);
