@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import math
 import pickle
+import struct
 
 import numpy as np
 import pytest
 from conftest import normal
+from read_index import read_config, read_sections
 
 import dci
 
@@ -59,3 +61,13 @@ def test_a_large_first_batch_is_built_as_a_tree_and_options_are_its_own():
 def test_options_that_no_kind_could_take_are_refused(options):
     with pytest.raises(dci.InvalidError, match=next(iter(options))):
         dci.Index(8, kind="auto", **options)
+
+
+def test_the_file_says_what_was_asked_for_and_what_is_in_use():
+    tree = {"promotion_prob": 0.25, "promotion_prob_subseq": 0.125, "page_rows": 64, "top_nodes": 99}
+    index = dci.Index(8, kind="auto", sketch_bits=3, **tree)
+    index.add(normal(5, 8))
+    sections = read_sections(index.to_bytes())
+    assert struct.unpack("<I4xddQQ", sections["auto"]) == (3, 0.25, 0.125, 64, 99)
+    assert (read_config(sections)["kind"], read_config(sections)["sketch_bits"]) == (1, 0)
+    assert "auto" not in read_sections(dci.Index(8).to_bytes())
