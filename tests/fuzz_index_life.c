@@ -205,14 +205,15 @@ static void clear(life *l)
 }
 
 static int64_t filter_of, filter_remainder;
+static bool filter_turned;
 static bool admits(int64_t id)
 {
-        return id % filter_of == filter_remainder;
+        return (id % filter_of == filter_remainder) != filter_turned;
 }
 static int32_t admits_callback(void *ctx, int64_t id)
 {
         (void)ctx;
-        return admits(id);
+        return id % filter_of == filter_remainder;
 }
 
 /* The union of a group is what its queries find, in turn, rank by rank, repeats dropped. */
@@ -256,6 +257,8 @@ static void search(life *l)
         filter_remainder = (int64_t)below(l, (size_t)filter_of);
         filter.kind = DCI_FILTER_CALLBACK;
         filter.fn = admits_callback;
+        filter_turned = below(l, 2) == 0;
+        filter.flags = filter_turned ? DCI_FILTER_NOT : 0;
         const bool filtered = below(l, 2) == 0, whole = below(l, 2) == 0;
         params.filter = filtered ? &filter : NULL;
         if (below(l, 2) == 0)

@@ -141,7 +141,8 @@ DCI_API dci_status dci_index_config_init(dci_index_config *config, size_t struct
  * Threads: searches may run concurrently, with one add or reserve as well: a batch is prepared outside the lock and
  * published under a short writer lock, so a search sees all of a batch or none. Adds, removes, reserves and fits queue
  * up among themselves, and saves, checks and dci_index_memory with them, so each of these may wait for a whole add or
- * fit. A remove waits for running searches. Destroy must be the last call.
+ * fit. A remove waits for running searches, and so do the last step of an upsert and a clear. Destroy must be the last
+ * call.
  * One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per phase,
  * dci_index_tune one per setting tried. Results are the same bits at any thread count.
  */

@@ -83,15 +83,15 @@ class Editable(Paged):
     ) -> Ids:
         rows, n, ld = given
         first = c_int64()
-        names: Ids | None = None
-        if ids is None:
+        names = None if ids is None else as_ids(ids)
+        if names is not None and names.size != n:
+            raise InvalidError(f"{n} rows but {names.size} ids")
+        before: tuple[Any, ...] = (handle.value, n, address(rows), ld)
+        last: tuple[Any, ...] = ()
+        if names is None:
             function, last = lib.dci_index_append, (byref(first),)
         else:
-            names = as_ids(ids)
-            if names.size != n:
-                raise InvalidError(f"{n} rows but {names.size} ids")
-            last = ()
-        before = (handle.value, n, address(rows), ld) + (() if names is None else (address(names),))
+            before += (address(names),)
         # Rows of a tree are compared with its nodes.
         n_nodes = self._promotion_prob * (self._count(handle) + n)
         if progress is None and n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
@@ -203,7 +203,7 @@ class Editable(Paged):
         self.remove(_no_slice(ids))
 
 
-def _no_slice(ids: IdsLike) -> IdsLike:
+def _no_slice(ids: Any) -> Any:
     if isinstance(ids, slice) or ids is None or ids is Ellipsis:
         raise TypeError(f"index[{ids!r}]: rows have ids and no order, index[index.ids()] has them all")
     return ids

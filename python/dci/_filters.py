@@ -228,7 +228,9 @@ def as_filter(given: Any, index: int) -> Filter:
     if array is not None and array.dtype == np.bool_:
         return _of_whole_mask(array, index)
     ids = as_ids(given, "filter")
-    ascending = ids if (ids[1:] > ids[:-1]).all() else np.sort(ids)
+    if (ids[1:] > ids[:-1]).all():
+        return _of_ids(ids)
+    ascending = np.sort(ids)
     repeats = ascending[1:][ascending[1:] == ascending[:-1]]
     if repeats.size:
         raise InvalidError(

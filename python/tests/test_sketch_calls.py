@@ -51,7 +51,7 @@ REFUSED = {
     "probability nan": (lambda x: x.bound(normal(1, 4), probability=np.nan), dci.InvalidError, ValueError, "probability"),
     "unknown row": (lambda x: x.decode([1, 4]), dci.NotFoundError, KeyError, "row 4"),
     "negative row": (lambda x: x.decode(-1), dci.NotFoundError, KeyError, "row -1"),
-    "rows of no numbers": (lambda x: x.decode([1.5]), TypeError, TypeError, "rows is float64, wanted integers"),
+    "rows of no numbers": (lambda x: x.decode([1.5]), TypeError, TypeError, "rows[0] is 1.5, wanted integers"),
     "truncate": (lambda x: x.truncate(5), dci.InvalidError, ValueError, "5 rows are to be left, but there are 4"),
     "reserve huge": (lambda x: x.reserve(2**40), dci.LimitError, ValueError, "1099511627776"),
     "reserve negative": (lambda x: x.reserve(-1), dci.InvalidError, ValueError, "n is -1"),

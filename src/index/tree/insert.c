@@ -41,7 +41,7 @@ static bool allocate(dci_tree_plan *plan)
 
 /* Once for the nodes there are, once for the new ones. */
 typedef struct placing {
-        const dci_tree_plan *plan;
+        dci_tree_plan *plan;
         const dci_nearest *nearest; /* NULL: the tree is asked */
         int32_t first;              /* number of its first centre */
         float *scores;              /* by new row: the best so far */
@@ -108,25 +108,22 @@ static bool place(placing *p, const dci_nearest *nearest)
 /* Among those that come: the points of the promoted rows. */
 static bool place_among_new(placing *p, size_t n_new)
 {
-        const dci_tree_plan *plan = p->plan;
+        dci_tree_plan *plan = p->plan;
         const dci_tree *tree = plan->tree;
         dci_context *context = tree->context;
-        const size_t wide = tree->dim + 1, n_bytes = dci_nearest_bytes(context, n_new, tree->n_coords);
-        float *centres = dci_alloc(context, n_new * wide, sizeof *centres);
-        void *memory = dci_alloc(context, n_bytes, 1);
-        bool whole = centres != NULL && memory != NULL;
-        if (whole) {
-                dci_nearest nearest;
-                for (size_t i = 0, j = 0; i < plan->source->n; i++)
-                        if (plan->promoted[i] > 0)
-                                memcpy(centres + j++ * wide, plan->points + i * wide, wide * sizeof *centres);
-                dci_nearest_prepare(context, centres, wide, n_new, tree->n_coords, memory, &nearest);
-                p->first = (int32_t)tree->levels[0].n;
-                whole = place(p, &nearest);
-        }
-        dci_free(context, memory, n_bytes, 1);
-        dci_free(context, centres, n_new * wide, sizeof *centres);
-        return whole;
+        const size_t wide = tree->dim + 1;
+        plan->new_nearest.n = n_new; /* what there is of these goes with the plan */
+        plan->new_points = dci_alloc(context, n_new * wide, sizeof *plan->new_points);
+        plan->new_memory = dci_alloc(context, dci_nearest_bytes(context, n_new, tree->n_coords), 1);
+        if (plan->new_points == NULL || plan->new_memory == NULL)
+                return false;
+        for (size_t i = 0, j = 0; i < plan->source->n; i++)
+                if (plan->promoted[i] > 0)
+                        memcpy(plan->new_points + j++ * wide, plan->points + i * wide, wide * sizeof *plan->points);
+        dci_nearest_prepare(context, plan->new_points, wide, n_new, tree->n_coords, plan->new_memory,
+                            &plan->new_nearest);
+        p->first = (int32_t)tree->levels[0].n;
+        return place(p, &plan->new_nearest);
 }
 
 static bool place_all(dci_tree_plan *plan)

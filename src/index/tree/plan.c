@@ -204,6 +204,8 @@ void dci_tree_plan_free(dci_tree_plan *plan)
         }
         dci_free(context, plan->moves, plan->moves_capacity, sizeof *plan->moves);
         dci_free(context, plan->scratch, tree->dim + 1, sizeof *plan->scratch);
+        dci_free(context, plan->new_points, plan->new_nearest.n * (tree->dim + 1), sizeof *plan->new_points);
+        dci_free(context, plan->new_memory, dci_nearest_bytes(context, plan->new_nearest.n, tree->n_coords), 1);
         dci_free(context, plan->points, n * (tree->dim + 1), sizeof *plan->points);
         dci_free(context, plan->promoted, n, sizeof *plan->promoted);
         dci_free(context, plan->nodes, n, sizeof *plan->nodes);

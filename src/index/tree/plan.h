@@ -35,6 +35,9 @@ typedef struct dci_tree_plan {
         uint8_t *promoted; /* by new row: levels that it becomes a node of */
         int32_t *nodes;    /* by new row: where it goes; new nodes count on, in the order of the rows */
         int32_t *parents;  /* by new row and level: the node above of the node that it becomes */
+        float *new_points; /* of the nodes that come to the lowest level: dim + 1 */
+        void *new_memory;
+        dci_nearest new_nearest;
 
         /* A removal */
         size_t n_leaving;
@@ -45,7 +48,7 @@ typedef struct dci_tree_plan {
 /* An empty plan for the tree as it is. */
 void dci_tree_plan_init(dci_tree_plan *plan, dci_tree *tree, dci_rows *rows);
 bool dci_tree_plan_move(dci_tree_plan *plan, dci_tree_move move);
-/* The nearest of the new nodes of a level replaces *node, whose score for the point is *score, if it is nearer. */
+/* The nearest of the new nodes of a level above the lowest replaces *node, whose score for the point is *score, if nearer. */
 void dci_tree_plan_near_new(const dci_tree_plan *plan, size_t l, const float *point, float *score, int32_t *node);
 /* What goes to several places goes where it gains most. */
 void dci_tree_plan_settle(dci_tree_plan *plan);

@@ -49,6 +49,24 @@ static bool find_by_tiles(const homeless *h)
         return h->l == 0 && tree->n_levels == 1;
 }
 
+/* Nodes that come take the place of those found where they are nearer. */
+static void try_new(const homeless *h, float *scores, int32_t *nodes)
+{
+        const dci_tree_plan *plan = h->plan;
+        const size_t wide = plan->tree->dim + 1;
+        if (h->l > 0) {
+                for (size_t i = 0; i < h->n; i++)
+                        dci_tree_plan_near_new(plan, h->l, h->points + i * wide, &scores[i], &nodes[i]);
+        } else if (plan->new_memory != NULL && h->n > 0) {
+                int32_t found[AT_ONCE];
+                float others[AT_ONCE];
+                dci_nearest_find(&plan->new_nearest, h->points, wide, h->n, h->scratch, found, others);
+                for (size_t i = 0; i < h->n; i++)
+                        if (others[i] > scores[i])
+                                nodes[i] = (int32_t)plan->tree->levels[0].n + found[i];
+        }
+}
+
 /* False if memory is short. */
 static bool settle(homeless *h)
 {
@@ -69,8 +87,8 @@ static bool settle(homeless *h)
                         scores[i + j] = near[j].score;
                 }
         }
-        for (size_t i = 0; h->plan->source != NULL && i < h->n; i++)
-                dci_tree_plan_near_new(h->plan, h->l, h->points + i * wide, &scores[i], &nodes[i]);
+        if (h->plan->source != NULL)
+                try_new(h, scores, nodes);
         for (size_t i = 0; i < h->n && whole; i++)
                 whole = dci_tree_plan_move(h->plan, (dci_tree_move){h->ids[i], 0.0f, nodes[i], (uint32_t)h->l});
         h->n = 0;

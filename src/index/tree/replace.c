@@ -6,8 +6,6 @@
  */
 #include "core/internal.h"
 
-#include <math.h>
-
 #include "index/tree/plan.h"
 
 /* Nodes that go are infinitely far for products in tiles, or again where they are. Only writers read these offsets. */
@@ -19,7 +17,7 @@ static void set_closed(dci_tree_plan *plan, bool closed)
                         if (plan->gone[l][node] == 0)
                                 continue;
                         if (closed)
-                                level->nearest.offsets[node] = INFINITY;
+                                dci_nearest_close(&level->nearest, node);
                         else
                                 dci_nearest_put(&level->nearest, node);
                 }
