@@ -20,7 +20,7 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
                 return DCI_ERR_MEMORY;
         index->context = context;
         index->config = *config;
-        index->automatic = (dci_automatic){config->kind == DCI_KIND_AUTO, config->sketch_bits, 1};
+        index->automatic = (dci_automatic){config->kind == DCI_KIND_AUTO, config->sketch_bits, 1, 0};
         if (index->automatic.on) { /* until there are more rows */
                 index->config.kind = DCI_KIND_FLAT;
                 index->config.sketch_bits = 0;

@@ -68,6 +68,7 @@ typedef struct dci_automatic {
         bool on;
         int32_t sketch_bits; /* where codes are in use; 0: as the rule says */
         size_t divisor;      /* of the rule's numbers of rows: 1, or more in tests */
+        size_t n_changes;    /* of kind or codes: what was measured before says nothing of searches after */
 } dci_automatic;
 
 struct dci_index {

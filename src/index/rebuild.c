@@ -159,6 +159,8 @@ static void swap_in(dci_index *index, replacement *r, size_t n)
         dci_index_exclusive_begin(index);
         dci_rows_swap(&index->rows, &r->rows);
         index->tree = r->tree;
+        index->automatic.n_changes +=
+                index->config.kind != r->config->kind || index->config.sketch_bits != r->config->sketch_bits;
         index->config.kind = r->config->kind;
         index->config.sketch_bits = r->config->sketch_bits;
         index->kind = &index->kinds[r->config->kind];

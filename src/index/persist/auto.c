@@ -78,7 +78,7 @@ dci_status dci_auto_find(dci_loading *l)
         asked.top_nodes = (size_t)top_nodes;
         DCI_TRY(dci_index_config_check(&asked));
         DCI_TRY(check_use(l, &asked));
-        l->automatic = (dci_automatic){true, asked.sketch_bits, 1};
+        l->automatic = (dci_automatic){true, asked.sketch_bits, 1, 0};
         asked.kind = l->config.kind;
         asked.sketch_bits = l->config.sketch_bits;
         l->config = asked;
