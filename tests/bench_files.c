@@ -287,6 +287,37 @@ static void write_npy_as(const char *file, const unsigned char *values, size_t n
         bench_write_npy(file, type, shape, b.bytes, b.n);
 }
 
+/* One number of type "<f8" and so on. */
+static void put_number(buffer *b, unsigned char value, const char *type)
+{
+        const size_t size = (size_t)(type[2] - '0');
+        const double wide = value;
+        const float single = value;
+        const uint16_t half = dci_float_to_f16(value);
+        uint64_t word = value;
+        if (type[1] == 'f')
+                memcpy(&word,
+                       size == 8   ? (const void *)&wide
+                       : size == 4 ? (const void *)&single
+                                   : (const void *)&half,
+                       size);
+        for (size_t i = 0; i < size; i++) {
+                const unsigned char byte = (unsigned char)(word >> 8 * (type[0] == '>' ? size - 1 - i : i));
+                put(b, &byte, 1);
+        }
+}
+
+void bench_write_numbers(const char *file, const char *type, const unsigned char *values, size_t n, size_t dim)
+{
+        static buffer b;
+        char shape[64];
+        snprintf(shape, sizeof shape, "%zu, %zu", n, dim);
+        b.n = 0;
+        for (size_t i = 0; i < n * dim; i++)
+                put_number(&b, values[i], type);
+        bench_write_npy(file, type, shape, b.bytes, b.n);
+}
+
 static uint16_t to_f16(float value)
 {
         return dci_float_to_f16(value);
@@ -382,11 +413,11 @@ static void write_idx_gz(const char *file, const unsigned char *values, size_t n
 }
 
 const bench_format bench_formats[] = {
-        {"npy f32", write_npy_f32, ".npy", 0, 0},   {"npy f16", write_npy_f16, ".npy", 0, 0},
-        {"npy bf16", write_npy_bf16, ".npy", 0, 0}, {"fvecs", write_fvecs, ".fvecs", 4, 4},
-        {"bvecs", write_bvecs, ".bvecs", 1, 4},     {"fbin", write_fbin, ".fbin", 0, 0},
-        {"u8bin", write_u8bin, ".u8bin", 0, 0},     {"i8bin", write_u8bin, ".i8bin", 0, 0},
-        {"idx", write_idx, "-idx3-ubyte", 0, 0},    {"idx gzip", write_idx_gz, "-idx3-ubyte.gz", 0, 0},
+        {"npy f32", write_npy_f32, ".npy", 0, 0},        {"npy f16", write_npy_f16, ".npy", 0, 0},
+        {"npy bf16", write_npy_bf16, ".bf16.npy", 0, 0}, {"fvecs", write_fvecs, ".fvecs", 4, 4},
+        {"bvecs", write_bvecs, ".bvecs", 1, 4},          {"fbin", write_fbin, ".fbin", 0, 0},
+        {"u8bin", write_u8bin, ".u8bin", 0, 0},          {"i8bin", write_u8bin, ".i8bin", 0, 0},
+        {"idx", write_idx, "-idx3-ubyte", 0, 0},         {"idx gzip", write_idx_gz, "-idx3-ubyte.gz", 0, 0},
 };
 const size_t bench_n_formats = sizeof bench_formats / sizeof *bench_formats;
 

@@ -94,6 +94,8 @@ extern const size_t bench_n_formats;
 
 /* A .npy file of any shape. type: "<f4" and so on. */
 void bench_write_npy(const char *file, const char *type, const char *shape, const void *data, size_t n_bytes);
+/* n x dim small integers as a .npy of that type. */
+void bench_write_numbers(const char *file, const char *type, const unsigned char *values, size_t n, size_t dim);
 /* n x dim numbers as a .npy of float32. */
 void bench_write_f32(const char *file, const float *rows, size_t n, size_t dim);
 /* rows x width int32 with the 8 bytes of a big-ann header; and with the 4 bytes of TEXMEX before each row. */

@@ -75,7 +75,7 @@ double naive_score(const naive *model, const float *query, size_t row, double *o
                 *out_bound = (chain + 4 * u) * l2 + 1e-37;
                 return l2;
         }
-        *out_bound = 2 * (dim / 8 + 16) * u;
+        *out_bound = 2 * (dim / 8 + 22) * u;
         double length = sqrt(nx) * sqrt(nq);
         return length > 0 ? dot / length : 0;
 }

@@ -64,25 +64,6 @@ size_t scratch_count(void)
         return each_entry(NULL);
 }
 
-static size_t n_leftovers;
-
-static void remove_leftover(const char *path)
-{
-        const char *name = strrchr(path, '/') + 1;
-        const size_t n = strlen(name);
-        if (strncmp(name, ".dci-", 5) != 0 || n < 9 || strcmp(name + n - 4, ".tmp") != 0)
-                return;
-        remove_entry(path);
-        n_leftovers++;
-}
-
-size_t scratch_remove_leftovers(void)
-{
-        n_leftovers = 0;
-        each_entry(remove_leftover);
-        return n_leftovers;
-}
-
 void scratch_put(const char *name, const void *data, size_t n_bytes)
 {
         FILE *file = fopen(scratch_path(name), "wb");

@@ -18,9 +18,6 @@ const char *scratch_path(const char *name);
 /* How many files the folder holds. */
 size_t scratch_count(void);
 
-/* Removes what a save that was killed leaves, .dci-*.tmp (dci/file.h); returns how many there were. */
-size_t scratch_remove_leftovers(void);
-
 /* Writes a file by plain means. */
 void scratch_put(const char *name, const void *data, size_t n_bytes);
 

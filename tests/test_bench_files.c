@@ -59,6 +59,67 @@ START_TEST(signed_bytes_keep_their_sign)
 }
 END_TEST
 
+/* uint16, too, are integers, unless the file's name says otherwise. */
+START_TEST(numpy_files_of_all_numbers_are_read)
+{
+        static const char *const types[] = {"<f8", ">f8", ">f4", ">f2", "|i1", "|u1", "<i2", ">i2",
+                                            "<u2", ">u2", "<i4", ">i4", "<u4", "<i8", "<u8", ">u8"};
+        bench_write_ivecs("truth.ivecs", neighbours, N_QUERIES, K);
+        for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+                bench_write_numbers("base.npy", types[i], base, N, DIM);
+                bench_write_numbers("query.npy", types[(i + 5) % 16], queries, N_QUERIES, DIM);
+                json_t *report = bench_good(BENCH("ann", "--base", scratch_path("base.npy"), "--query",
+                                                  scratch_path("query.npy"), "--truth", scratch_path("truth.ivecs"),
+                                                  "--json", scratch_path("r.json"), QUICK));
+                ck_assert_double_eq(bench_number(report, 0, "recall"), 1);
+                ck_assert_double_eq(bench_number(report, 0, "n"), N);
+        }
+        static const unsigned char bits[8] = {0, 1, 1, 0, 1, 1, 0, 0};
+        bench_write_npy("base.npy", "|b1", "4, 2", bits, sizeof bits);
+        bench_write_npy("query.npy", "|b1", "1, 2", bits, 2);
+        bench_good(BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"), "--json",
+                         scratch_path("r.json"), QUICK));
+}
+END_TEST
+
+START_TEST(numbers_that_float32_does_not_hold_are_named)
+{
+        static const int64_t integers[6] = {1 << 24, -(1 << 24), 3, (1 << 24) + 1, INT64_MIN, INT64_MAX};
+        static const double doubles[4] = {3.4e38, 1e-300, 1.0, -3.5e38};
+        static const struct {
+                const char *type, *shape, *part;
+                const void *data;
+                size_t n_bytes;
+        } files[] = {
+                {"<i8", "3, 2", "row 1 holds 16777217 (int64), which is no float32", integers, 48},
+                {"<i8", "6, 1", "row 3 holds 16777217 (int64)", integers, 48},
+                {"<u8", "6, 1", "row 1 holds 18446744073692774400 (uint64)", integers, 48},
+                {"<i8", "1, 1", "row 0 holds 9223372036854775807 (int64)", integers + 5, 8},
+                {"<f8", "2, 2", "row 1 holds -3.5e+38 (float64), float32 ends at 3.40282e+38", doubles, 32},
+                {"<f8", "4,", "rows need 2 dimensions, not 1: save x.reshape(n, dim)", doubles, 32},
+                {"<f8", "1, 2, 2", "rows need 2 dimensions, not 3", doubles, 32},
+                {"<c8", "2, 2", "holds complex numbers ('<c8'); readable are bool, int8 to int64", doubles, 32},
+                {"<u8", "0, 2", "0 rows", doubles, 0},
+        };
+        bench_write_f32("query.npy", (const float[2]){1, 2}, 1, 2);
+        for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+                bench_write_npy("base.npy", files[i].type, files[i].shape, files[i].data, files[i].n_bytes);
+                bench_refused(
+                        BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"), QUICK),
+                        2, files[i].part);
+        }
+        /* What is not used is not looked at. */
+        bench_write_npy("base.npy", "<i8", "3, 2", integers, 48);
+        bench_good(BENCH("ann", "--base", scratch_path("base.npy"), "--query", scratch_path("query.npy"),
+                         "--limit-base", "1", "--json", scratch_path("r.json"), "--metric", "l2", "--k", "1",
+                         "--repeat", "1", "--mode", "batch", "--cache", "none"));
+        bench_write_npy("base.bf16.npy", "<f4", "1, 2", doubles, 8);
+        bench_refused(
+                BENCH("ann", "--base", scratch_path("base.bf16.npy"), "--query", scratch_path("query.npy"), QUICK), 2,
+                "holds float32, bits of bfloat16 are uint16");
+}
+END_TEST
+
 START_TEST(a_file_cut_anywhere_is_refused)
 {
         const bench_format *format = &bench_formats[_i];
@@ -253,7 +314,7 @@ static void write_pair(void)
 
 START_TEST(every_truth_format_is_read)
 {
-        static const char *const names[] = {"t.ivecs", "t.ibin", "d.ibin", "t32.npy", "t64.npy"};
+        static const char *const names[] = {"t.ivecs", "t.ibin", "d.ibin", "t32.npy", "u32.npy", "t64.npy"};
         int64_t wide[N_QUERIES * K];
         write_pair();
         for (size_t i = 0; i < N_QUERIES * K; i++)
@@ -262,6 +323,7 @@ START_TEST(every_truth_format_is_read)
         bench_write_ibin("t.ibin", neighbours, N_QUERIES, K, false);
         bench_write_ibin("d.ibin", neighbours, N_QUERIES, K, true);
         bench_write_npy("t32.npy", "<i4", "5, 4", neighbours, sizeof wide / 2);
+        bench_write_npy("u32.npy", "<u4", "5, 4", neighbours, sizeof wide / 2);
         bench_write_npy("t64.npy", "<i8", "5, 4", wide, sizeof wide);
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
                 json_t *report = bench_good(run_truth(names[i]));
@@ -286,7 +348,7 @@ START_TEST(a_truth_that_cannot_be_is_refused)
         bench_write_ivecs("twice.ivecs", ids, N_QUERIES, K);
         bench_refused(run_truth("twice.ivecs"), 2, "query 1 names row");
         bench_write_npy("float.npy", "<f4", "5, 4", ids, sizeof ids);
-        bench_refused(run_truth("float.npy"), 2, "ids are int32 or int64");
+        bench_refused(run_truth("float.npy"), 2, "ids are int32 or int64, this file holds float32");
         write_as(&bench_formats[3], "rows", base, N_QUERIES, K);
         bench_refused(run_truth("rows.fvecs"), 2, "not ids");
         scratch_put("truth.txt", "1 2 3 4", 7);
@@ -311,6 +373,8 @@ int main(void)
 {
         const bench_test tests[] = {{every_row_format_agrees_with_known_neighbours, (int)bench_n_formats},
                                     {signed_bytes_keep_their_sign, 0},
+                                    {numpy_files_of_all_numbers_are_read, 0},
+                                    {numbers_that_float32_does_not_hold_are_named, 0},
                                     {a_file_cut_anywhere_is_refused, (int)bench_n_formats},
                                     {bytes_behind_the_end_are_refused, (int)bench_n_formats},
                                     {a_lying_header_is_refused, (int)(sizeof lies / sizeof *lies)},

@@ -70,7 +70,10 @@ START_TEST(an_hdf5_file_brings_its_metric_and_truth)
                      {"euclidean", "l2", "computed", "5", true, true, true}, /* more than the file has */
                      {"euclidean", "l2", "computed", "4", true, true, false},
                      {"angular", "cosine", "computed", "4", true, false, false},
-                     {"dot", "ip", "computed", "4", true, false, false}};
+                     {"dot", "ip", "computed", "4", true, false, false},
+                     {"ip", "ip", "computed", "4", false, false, false},
+                     {"sqeuclidean", "l2", "computed", "4", true, false, false},
+                     {"Cosine", "cosine", "computed", "4", true, false, false}};
         for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
                 h5_whole(files[i].distance, files[i].variable, files[i].packed, files[i].with_neighbours);
                 json_t *report = bench_good(H5_RUN("--json", scratch_path("r.json"), "--k", files[i].k));
@@ -86,11 +89,16 @@ END_TEST
 
 START_TEST(an_hdf5_file_without_a_known_distance_needs_a_metric)
 {
-        static const char *const distances[] = {NULL, "hamming",
-                                                "a distance with a name of more than thirty characters"};
+        static const struct {
+                const char *name, *part;
+        } distances[] = {{NULL, "says no distance; give --metric"},
+                         {"hamming", "is for the distance 'hamming', which dci does not have"},
+                         {"jaccard", "'jaccard', which dci does not have"},
+                         {"odd\n\33[m", "'odd??[m', which dci does not have"},
+                         {"a distance with a name of more than thirty characters", "'a distance with a name of"}};
         for (size_t i = 0; i < sizeof distances / sizeof *distances; i++) {
-                h5_whole(distances[i], true, false, true);
-                bench_refused(H5_RUN("--k", "4"), 2, "give --metric");
+                h5_whole(distances[i].name, true, false, true);
+                bench_refused(H5_RUN("--k", "4"), 2, distances[i].part);
                 /* The neighbours were made for another metric: they are not believed. */
                 json_t *report = bench_good(H5_RUN("--json", scratch_path("r.json"), "--metric", "ip", "--k", "4"));
                 ck_assert_str_eq(json_string_value(json_object_get(json_object_get(report, "truth"), "origin")),
@@ -186,6 +194,22 @@ static void h5_few_neighbours(hid_t file)
         h5_table(file, "neighbors", H5T_STD_I32LE, H5T_NATIVE_INT, neighbours, N_QUERIES - 1, K, false);
 }
 
+static void h5_large_integers(hid_t file)
+{
+        int64_t rows[N * DIM];
+        for (size_t i = 0; i < N * DIM; i++)
+                rows[i] = i == 3 * DIM + 1 ? (1 << 24) + 1 : (int64_t)i;
+        h5_table(file, "train", H5T_STD_I64LE, H5T_NATIVE_INT64, rows, N, DIM, false);
+        h5_table(file, "test", H5T_STD_I64LE, H5T_NATIVE_INT64, rows, 1, DIM, false);
+}
+
+static void h5_large_doubles(hid_t file)
+{
+        double rows[2 * DIM] = {[DIM + 2] = 1e300};
+        h5_table(file, "train", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, rows, 2, DIM, false);
+        h5_table(file, "test", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, rows, 1, DIM, false);
+}
+
 static void h5_group(hid_t file)
 {
         H5Gclose(H5Gcreate2(file, "train", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
@@ -203,6 +227,8 @@ START_TEST(an_hdf5_file_of_the_wrong_form_is_refused)
                      {h5_cube, "two dimensions"},
                      {h5_text, "does not hold numbers"},
                      {h5_few_neighbours, "neighbors of 4 queries"},
+                     {h5_large_integers, "row 3 holds 16777217 (int64), which is no float32"},
+                     {h5_large_doubles, "row 1 holds 1e+300 (float64), float32 ends at"},
                      {h5_group, "no readable dataset train"}};
         for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
                 hid_t file = h5_create();

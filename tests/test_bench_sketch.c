@@ -196,8 +196,8 @@ START_TEST(queries_to_fit_to_come_in_every_format)
         snprintf(shape, sizeof shape, "40, %d", DIM);
         bench_write_f32("f32.npy", rows, 40, DIM);
         bench_write_npy("f16.npy", "<f2", shape, half, sizeof half);
-        bench_write_npy("bf16.npy", "<u2", shape, brief, sizeof brief);
-        static const char *const files[] = {"f32.npy", "f16.npy", "bf16.npy"};
+        bench_write_npy("b.bf16.npy", "<u2", shape, brief, sizeof brief);
+        static const char *const files[] = {"f32.npy", "f16.npy", "b.bf16.npy"};
         double recall[3], plain;
         for (size_t i = 0; i < 3; i++) {
                 json_t *report = bench_good(FIT(scratch_path(files[i])));

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Reading a file of known size and replacing one atomically, under the failures that a disk can have. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -60,12 +62,32 @@ START_TEST(a_new_file_follows_the_umask_and_a_replaced_one_keeps_its_permissions
 }
 END_TEST
 
+/* The number goes with the sentence: the system's where that quotes its words. */
+static void check_errno(const char *wanted)
+{
+        static const struct {
+                const char *words;
+                int number;
+        } known[] = {{"No such file", ENOENT},
+                     {"Not a directory", ENOTDIR},
+                     {"too long", ENAMETOOLONG},
+                     {"a directory,", EISDIR},
+                     {"Is a directory", EISDIR}};
+        int expected = 0;
+        for (size_t i = 0; i < sizeof known / sizeof known[0] && expected == 0; i++)
+                if (strstr(dci_last_error(), known[i].words) != NULL)
+                        expected = known[i].number;
+        ck_assert_msg(dci_last_errno() == expected, "errno %d of '%s', expected %d", (int)dci_last_errno(), wanted,
+                      expected);
+}
+
 static void refuse_open(const char *path, const char *wanted)
 {
         dci_source source;
         dci_status status = dci_source_open(path, &source);
         ck_assert(status == DCI_ERR_IO || status == DCI_ERR_INVALID);
         ck_refused(status, status, wanted);
+        check_errno(wanted);
 }
 
 static void refuse_replace(const char *path, const char *wanted)
@@ -73,6 +95,7 @@ static void refuse_replace(const char *path, const char *wanted)
         dci_status status = replace(path, "new", 3);
         ck_assert(status == DCI_ERR_IO || status == DCI_ERR_INVALID);
         ck_refused(status, status, wanted);
+        check_errno(wanted);
 }
 
 START_TEST(only_regular_files_are_opened)
@@ -87,7 +110,7 @@ START_TEST(only_regular_files_are_replaced)
 {
         scratch_each_odd_file(refuse_replace);
         ck_assert_int_eq(symlink("plain", scratch_path("link")), 0);
-        refuse_replace(scratch_path("link"), "a symbolic link, wanted a regular file");
+        refuse_replace(scratch_path("link"), "a symbolic link, wanted a regular file: save to the path");
         refuse_replace(scratch_path(""), "names no file");
         refuse_replace("", "names no file");
         refuse_replace("/", "names no file");
@@ -151,6 +174,75 @@ START_TEST(a_replacement_that_fails_at_any_step_leaves_the_old_file)
                 else
                         scratch_expect("file", "old", 3);
         }
+}
+END_TEST
+
+/* What a killed process leaves: the file, without a lock. */
+static void leave(const char *path)
+{
+        dci_replacement replacement;
+        ck_ok(dci_replace_begin(path, &replacement));
+        close(replacement.descriptor);
+        close(replacement.directory);
+}
+
+START_TEST(a_replacement_removes_what_was_left_and_nothing_in_use)
+{
+        enum { MOST = 16 };
+        dci_replacement all[MOST], other;
+        scratch_put("file", "old", 3);
+        leave(scratch_path("file"));
+        ck_assert_uint_eq(scratch_count(), 2);
+        ck_ok(replace(scratch_path("file"), "new", 3));
+        ck_assert_uint_eq(scratch_count(), 1);
+        /* Of many at a time, any one may be left; the others are not touched, nor is what another target left. */
+        leave(scratch_path("another"));
+        for (size_t i = 0; i < MOST; i++) {
+                char content = (char)('a' + (int)i);
+                ck_ok(dci_replace_begin(scratch_path("file"), &all[i]));
+                ck_ok(dci_replace_write(&all[i], &content, 1));
+        }
+        ck_assert_uint_eq(scratch_count(), 2 + MOST);
+        ck_refused(dci_replace_begin(scratch_path("file"), &other), DCI_ERR_IO, "16 saves to it are under way");
+        for (size_t i = 0; i < MOST; i += 3) {
+                close(all[i].descriptor);
+                close(all[i].directory);
+        }
+        ck_ok(replace(scratch_path("file"), "new", 3));
+        ck_assert_uint_eq(scratch_count(), 2 + MOST - (MOST + 2) / 3);
+        for (size_t i = 0; i < MOST; i++) {
+                char content = (char)('a' + (int)i);
+                if (i % 3 == 0)
+                        continue;
+                ck_ok(dci_replace_end(&all[i], DCI_OK));
+                scratch_expect("file", &content, 1);
+        }
+        ck_assert_uint_eq(scratch_count(), 2);
+        ck_ok(replace(scratch_path("another"), "new", 3));
+        ck_assert_uint_eq(scratch_count(), 2);
+}
+END_TEST
+
+/* Files of that name which a save did not make, or may not open, stay as they are. */
+START_TEST(a_replacement_goes_around_what_it_cannot_remove)
+{
+        dci_replacement replacement;
+        char first[64];
+        ck_ok(dci_replace_begin(scratch_path("file"), &replacement));
+        snprintf(first, sizeof first, "%s", replacement.temporary);
+        ck_ok(dci_replace_end(&replacement, DCI_OK));
+        ck_assert_int_eq(mkdir(scratch_path(first), 0777), 0);
+        ck_ok(replace(scratch_path("file"), "new", 3));
+        ck_assert_uint_eq(scratch_count(), 2);
+        ck_assert_int_eq(rmdir(scratch_path(first)), 0);
+        ck_assert_int_eq(mkfifo(scratch_path(first), 0666), 0);
+        ck_ok(replace(scratch_path("file"), "new", 3));
+        ck_assert_uint_eq(scratch_count(), 2);
+        ck_assert_int_eq(unlink(scratch_path(first)), 0);
+        ck_assert_int_eq(symlink("file", scratch_path(first)), 0);
+        ck_ok(replace(scratch_path("file"), "newer", 5));
+        ck_assert_uint_eq(scratch_count(), 2);
+        scratch_expect("file", "newer", 5);
 }
 END_TEST
 
@@ -320,6 +412,8 @@ int main(void)
         tcase_add_test(disk, only_regular_files_are_opened);
         tcase_add_test(disk, only_regular_files_are_replaced);
         tcase_add_test(disk, a_replacement_that_fails_at_any_step_leaves_the_old_file);
+        tcase_add_test(disk, a_replacement_removes_what_was_left_and_nothing_in_use);
+        tcase_add_test(disk, a_replacement_goes_around_what_it_cannot_remove);
         tcase_add_test(disk, a_failed_replacement_gives_its_descriptors_back);
         tcase_add_test(disk, a_process_out_of_descriptors_gets_a_status);
         tcase_add_test(disk, a_read_that_fails_is_reported);

@@ -153,15 +153,30 @@ END_TEST
 
 START_TEST(values_that_overflow_the_stored_format_are_refused)
 {
-        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F16);
-        config.add_dtype = DCI_F32;
-        dci_index *index = NULL;
-        const float fits[DIM] = {65504.0f, 0, 0, 0}, rounds_up[DIM] = {65520.0f, 0, 0, 0};
-        ck_ok(dci_index_create(context, &config, &index));
-        ck_ok(dci_index_add(index, 1, fits, DIM, NULL, NULL));
-        ck_refused(dci_index_add(index, 1, rounds_up, DIM, NULL, NULL), DCI_ERR_NUMBER, "row 0");
-        ck_assert_uint_eq(dci_index_count(index), 1);
-        dci_index_destroy(index);
+        static const struct {
+                dci_dtype dtype;
+                float fits, overflows;
+                const char *sentence;
+        } cases[] = {
+                {DCI_F16, 65504.0f, 65520.0f,
+                 "row 1 holds 65520 at element 2, beyond the range of dtype f16, -65504 to"},
+                {DCI_F16, 1, -1e30f, "row 1 holds -1e+30 at element 2, beyond the range of dtype f16"},
+                {DCI_BF16, 1e18f, 3.4e38f,
+                 "row 1 holds 3.4e+38 at element 2, beyond the range of dtype bf16, -3.3895e+38"},
+                {DCI_F16, 1, INFINITY, "row 1 holds NaN or infinity"},
+                {DCI_BF16, 1, NAN, "row 1 holds NaN or infinity"},
+        };
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+                dci_index_config config = index_config(DIM, DCI_METRIC_L2, cases[i].dtype);
+                config.add_dtype = DCI_F32;
+                dci_index *index = NULL;
+                const float rows[2 * DIM] = {cases[i].fits, 0, 0, 0, 0, 1, cases[i].overflows, 0};
+                ck_ok(dci_index_create(context, &config, &index));
+                ck_ok(dci_index_add(index, 1, rows, DIM, NULL, NULL));
+                ck_refused(dci_index_add(index, 2, rows, DIM, NULL, NULL), DCI_ERR_NUMBER, cases[i].sentence);
+                ck_assert_uint_eq(dci_index_count(index), 1);
+                dci_index_destroy(index);
+        }
 }
 END_TEST
 

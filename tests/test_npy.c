@@ -66,7 +66,7 @@ START_TEST(every_type_and_rank_comes_back)
         unsigned char data[8000];
         for (size_t i = 0; i < sizeof data; i++)
                 data[i] = (unsigned char)i;
-        for (dci_npy_type type = DCI_NPY_F32; type <= DCI_NPY_I64; type++)
+        for (dci_npy_type type = DCI_NPY_F32; type <= DCI_NPY_BOOL; type++)
                 for (size_t i = 0; i < N_SHAPES; i++)
                         for (size_t n_dims = 0; n_dims <= DCI_NPY_MAX_DIMS; n_dims++) {
                                 ck_ok(dci_npy_write(scratch_path("file.npy"), type, n_dims, shapes[i], data));
@@ -86,11 +86,14 @@ START_TEST(headers_are_written_as_numpy_writes_them)
         } rows[] = {
                 {DCI_NPY_F32, 0, {0}, 4, DICT("<f4", "()")},
                 {DCI_NPY_F16, 1, {3}, 6, DICT("<f2", "(3,)")},
-                {DCI_NPY_BF16, 2, {3, 4}, 24, DICT("<u2", "(3, 4)")},
+                {DCI_NPY_U16, 2, {3, 4}, 24, DICT("<u2", "(3, 4)")},
                 {DCI_NPY_I32, 3, {1, 2, 3}, 24, DICT("<i4", "(1, 2, 3)")},
                 {DCI_NPY_I64, 4, {1, 2, 3, 2}, 96, DICT("<i8", "(1, 2, 3, 2)")},
                 {DCI_NPY_F32, 4, {0, 10, 100000000, 1000000000}, 0, DICT("<f4", "(0, 10, 100000000, 1000000000)")},
                 {DCI_NPY_I64, 2, {0, (size_t)1 << 60}, 0, DICT("<i8", "(0, 1152921504606846976)")},
+                {DCI_NPY_F64, 1, {3}, 24, DICT("<f8", "(3,)")},
+                {DCI_NPY_U8, 1, {3}, 3, DICT("|u1", "(3,)")},
+                {DCI_NPY_BOOL, 2, {3, 4}, 12, DICT("|b1", "(3, 4)")},
         };
         static const unsigned char data[96];
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -115,10 +118,17 @@ START_TEST(every_header_numpy_may_write_is_read)
                 {DICT("<f4", "()"), DCI_NPY_F32, 0, {0}},
                 {DICT("<f4", "(3,)") "          \n", DCI_NPY_F32, 1, {3}},
                 {DICT("<f2", "(3, 4)") "\n", DCI_NPY_F16, 2, {3, 4}},
-                {DICT("<u2", "(3,4)"), DCI_NPY_BF16, 2, {3, 4}},
+                {DICT("<u2", "(3,4)"), DCI_NPY_U16, 2, {3, 4}},
                 {DICT("<i4", "(3, 4,)"), DCI_NPY_I32, 2, {3, 4}},
                 {DICT("<i8", "( 3 , 4 , 2 , 5 , )"), DCI_NPY_I64, 4, {3, 4, 2, 5}},
                 {DICT("<f4", "(3L, 4L)"), DCI_NPY_F32, 2, {3, 4}},
+                {DICT("<f8", "(3, 4)"), DCI_NPY_F64, 2, {3, 4}},
+                {DICT("|i1", "(3, 4)"), DCI_NPY_I8, 2, {3, 4}},
+                {DICT("<i2", "(3, 4)"), DCI_NPY_I16, 2, {3, 4}},
+                {DICT("|u1", "(3, 4)"), DCI_NPY_U8, 2, {3, 4}},
+                {DICT("<u4", "(3, 4)"), DCI_NPY_U32, 2, {3, 4}},
+                {DICT("<u8", "(3, 4)"), DCI_NPY_U64, 2, {3, 4}},
+                {DICT("|b1", "(3, 4)"), DCI_NPY_BOOL, 2, {3, 4}},
                 {DICT("<f4", "(0, 4)"), DCI_NPY_F32, 2, {0, 4}},
                 {"{'shape': (3,), 'fortran_order': False, 'descr': '<f4'}", DCI_NPY_F32, 1, {3}},
                 {"{'fortran_order': False, 'shape': (3, 4), 'descr': '<f4', }", DCI_NPY_F32, 2, {3, 4}},
@@ -138,6 +148,31 @@ START_TEST(every_header_numpy_may_write_is_read)
 }
 END_TEST
 
+START_TEST(big_endian_elements_are_turned_around)
+{
+        static const struct {
+                const char *header;
+                dci_npy_type type;
+        } rows[] = {{DICT(">f2", "(12,)"), DCI_NPY_F16}, {DICT(">u2", "(12,)"), DCI_NPY_U16},
+                    {DICT(">f4", "(6,)"), DCI_NPY_F32},  {DICT(">i4", "(6,)"), DCI_NPY_I32},
+                    {DICT(">f8", "(3,)"), DCI_NPY_F64},  {DICT(">u8", "(3,)"), DCI_NPY_U64},
+                    {DICT(">i1", "(24,)"), DCI_NPY_I8}};
+        dci_context *context = test_context(1);
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+                const size_t size = dci_npy_type_size(rows[r].type);
+                dci_npy npy;
+                put(1, rows[r].header, 24);
+                ck_ok(dci_npy_read(context, scratch_path("file.npy"), &npy));
+                ck_assert_int_eq(npy.type, rows[r].type);
+                ck_assert_uint_eq(npy.n_bytes, 24);
+                for (size_t i = 0; i < 24; i++)
+                        ck_assert_uint_eq(((const unsigned char *)npy.data)[i], i / size * size + size - 1 - i % size);
+                dci_npy_free(&npy);
+        }
+        dci_context_destroy(context);
+}
+END_TEST
+
 static const struct {
         const char *header;
         dci_status status;
@@ -145,12 +180,16 @@ static const struct {
 } refused_headers[] = {
         /* Valid, but not offered. */
         {"{'descr': '<f4', 'fortran_order': True, 'shape': (3,), }", DCI_ERR_UNSUPPORTED, "Fortran order"},
-        {DICT(">f4", "(3,)"), DCI_ERR_UNSUPPORTED, "type '>f4' (big endian); readable are '<f4'"},
-        {DICT("<f8", "(3,)"), DCI_ERR_UNSUPPORTED, "type '<f8'; readable are '<f4'"},
-        {DICT("|u1", "(3,)"), DCI_ERR_UNSUPPORTED, "type '|u1'; readable are '<f4'"},
-        {DICT("|O", "(3,)"), DCI_ERR_UNSUPPORTED, "type '|O'; readable are '<f4'"},
-        {DICT("<f44", "(3,)"), DCI_ERR_UNSUPPORTED, "type '<f44'; readable are '<f4'"},
-        {DICT("", "(3,)"), DCI_ERR_UNSUPPORTED, "type ''; readable are '<f4'"},
+        {DICT("<c8", "(3,)"), DCI_ERR_UNSUPPORTED, "holds complex numbers ('<c8'); readable are bool, int8"},
+        {DICT("<f16", "(3,)"), DCI_ERR_UNSUPPORTED, "holds floats of another length ('<f16'); readable"},
+        {DICT("<V2", "(3,)"), DCI_ERR_UNSUPPORTED, "bfloat16 of ml_dtypes is saved ('<V2'); readable"},
+        {DICT("|O", "(3,)"), DCI_ERR_UNSUPPORTED, "holds Python objects ('|O'); readable"},
+        {DICT("<U5", "(3,)"), DCI_ERR_UNSUPPORTED, "holds text ('<U5'); readable"},
+        {DICT("|f4", "(3,)"), DCI_ERR_UNSUPPORTED, "('|f4'); readable"},
+        {DICT("=f4", "(3,)"), DCI_ERR_UNSUPPORTED, "('=f4'); readable"},
+        {DICT("f4", "(3,)"), DCI_ERR_UNSUPPORTED, "of an unknown type ('f4'); readable"},
+        {DICT("<f44", "(3,)"), DCI_ERR_UNSUPPORTED, "('<f44'); readable are bool"},
+        {DICT("", "(3,)"), DCI_ERR_UNSUPPORTED, "of an unknown type (''); readable are bool"},
         {DICT("0123456789012345678901234567890123456789", "(3,)"), DCI_ERR_UNSUPPORTED, "'01234567890123456789012'"},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,), }", DCI_ERR_UNSUPPORTED, "structured"},
         {DICT("<f4", "(1, 1, 1, 1, 3)"), DCI_ERR_LIMIT, "more than 4 dimensions"},
@@ -368,8 +407,8 @@ START_TEST(bad_arrays_are_refused_before_a_file_appears)
                 dci_status status;
                 const char *part;
         } rows[] = {
-                {0, 1, (const size_t[]){1}, "12345678", DCI_ERR_INVALID, "type is 0, known are 1 to 5"},
-                {6, 1, (const size_t[]){1}, "12345678", DCI_ERR_INVALID, "type is 6, known are 1 to 5"},
+                {0, 1, (const size_t[]){1}, "12345678", DCI_ERR_INVALID, "type is 0, known are 1 to 12"},
+                {13, 1, (const size_t[]){1}, "12345678", DCI_ERR_INVALID, "type is 13, known are 1 to 12"},
                 {DCI_NPY_F32, 5, (const size_t[]){1, 1, 1, 1, 1}, "1234", DCI_ERR_LIMIT, "n_dims is 5, at most 4"},
                 {DCI_NPY_F32, 1, NULL, "1234", DCI_ERR_INVALID, "shape is NULL, n_dims is 1"},
                 {DCI_NPY_F32, 1, (const size_t[]){1}, NULL, DCI_ERR_INVALID, "data is NULL, the shape needs 4 bytes"},
@@ -466,6 +505,7 @@ int main(void)
         tcase_add_test(tests, every_type_and_rank_comes_back);
         tcase_add_test(tests, headers_are_written_as_numpy_writes_them);
         tcase_add_test(tests, every_header_numpy_may_write_is_read);
+        tcase_add_test(tests, big_endian_elements_are_turned_around);
         tcase_add_test(tests, every_other_header_is_refused_with_the_reason);
         tcase_add_test(tests, every_prefix_that_is_wrong_is_refused);
         tcase_add_test(tests, every_truncated_prefix_is_refused_and_leaks_nothing);

@@ -34,6 +34,59 @@ START_TEST(memory_and_config_tell_of_codes)
 }
 END_TEST
 
+/* Progress that stops the call at its report number `stop_at`, and tries to use the index meanwhile. */
+typedef struct fitting {
+        dci_index *index;
+        size_t n_reports, stop_at, last, total;
+} fitting;
+
+static int32_t watch_fit(void *ctx, size_t done, size_t total)
+{
+        fitting *f = ctx;
+        ck_assert_uint_ge(done, f->last);
+        ck_assert_uint_le(done, total);
+        int64_t id;
+        ck_refused(dci_index_search(f->index, 1, queries, TRACE_DIM, 1, NULL, &id, NULL), DCI_ERR_BUSY, "callback");
+        f->last = done;
+        f->total = total;
+        return f->n_reports++ == f->stop_at;
+}
+
+START_TEST(a_fit_that_is_cancelled_changes_nothing)
+{
+        enum { BYTES = 1 << 20 };
+        unsigned char *before = malloc(BYTES), *after = malloc(BYTES);
+        for (size_t kind = 0; kind < 3; kind++) {
+                dci_index_config config = pdci_sketched(kinds[kind], DCI_METRIC_IP, DCI_F16, 4);
+                dci_index *index = pdci_index(context, &config, N, keys, NULL);
+                size_t n_before, n_after;
+                ck_ok(dci_index_save_memory(index, BYTES, before, &n_before));
+                for (size_t stop_at = 0; stop_at < 2; stop_at++) {
+                        fitting f = {index, 0, stop_at, 0, 0};
+                        const dci_progress progress = {&f, watch_fit};
+                        ck_refused(dci_index_fit_with(index, Q, queries, TRACE_DIM, &progress), DCI_ERR_CANCELLED,
+                                   "cancelled after");
+                        ck_assert_uint_eq(f.n_reports, stop_at + 1);
+                        ck_ok(dci_index_save_memory(index, BYTES, after, &n_after));
+                        ck_assert_uint_eq(n_before, n_after);
+                        ck_assert_mem_eq(before, after, n_before);
+                }
+                fitting f = {index, 0, SIZE_MAX, 0, 0};
+                const dci_progress progress = {&f, watch_fit}, none = {NULL, NULL};
+                ck_ok(dci_index_fit_with(index, Q, queries, TRACE_DIM, &progress));
+                ck_assert_uint_eq(f.n_reports, 2);
+                ck_assert_uint_eq(f.last, f.total);
+                ck_ok(dci_index_save_memory(index, BYTES, before, &n_before));
+                ck_ok(dci_index_fit_with(index, Q, queries, TRACE_DIM, &none));
+                ck_ok(dci_index_save_memory(index, BYTES, after, &n_after));
+                ck_assert_mem_eq(before, after, n_before);
+                dci_index_destroy(index);
+        }
+        free(before);
+        free(after);
+}
+END_TEST
+
 START_TEST(bad_settings_are_refused)
 {
         dci_index_config config = pdci_sketched(DCI_KIND_MDCI, DCI_METRIC_IP, DCI_F16, 5);
@@ -117,6 +170,7 @@ int main(void)
         Suite *suite = suite_create("sketched edges");
         TCase *tcase = test_case_with(suite, "edges", 60, setup, trace_close);
         tcase_add_test(tcase, memory_and_config_tell_of_codes);
+        tcase_add_test(tcase, a_fit_that_is_cancelled_changes_nothing);
         tcase_add_test(tcase, bad_settings_are_refused);
         tcase_add_loop_test(tcase, an_allocation_that_fails_leaves_codes_in_step, 0, 3);
         return test_main(suite);

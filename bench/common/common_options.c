@@ -55,9 +55,11 @@ const char bench_source_help[] =
         "  --limit-base N       only the first N base rows (default all)\n"
         "  --limit-queries N    only the first N queries (default all)\n"
         "\n"
-        "  Rows come as .npy (float32, float16, uint16 as bfloat16 bits), .fvecs, .bvecs, .fbin, .u8bin, .i8bin or IDX "
-        "images\n"
-        "  of bytes (train-images-idx3-ubyte, plain or .gz); bytes become float32.\n";
+        "  Rows come as .npy, .fvecs, .bvecs, .fbin, .u8bin, .i8bin or IDX images of bytes (train-images-idx3-ubyte, "
+        "plain or\n"
+        "  .gz). .npy of any numbers: float16 stays, a file named *.bf16.npy holds bfloat16 as uint16, all others "
+        "become\n"
+        "  float32: float64 rounded, integers only if all of them are exact.\n";
 
 void bench_source_options(bench_source *source, bench_option *out)
 {
@@ -96,9 +98,12 @@ dci_status bench_source_metric(dci_metric asked, const bench_dataset *dataset, d
         *out = asked != 0 ? asked : dataset->metric;
         if (*out != 0)
                 return DCI_OK;
+        if (dataset->distance[0] == '\0')
+                return dci_fail(DCI_ERR_INVALID, "%s: says no distance; give --metric l2, ip or cosine", dataset->name);
         return dci_fail(DCI_ERR_INVALID,
-                        "%s: says no distance that dci has (euclidean, angular, dot, ip); give --metric",
-                        dataset->name);
+                        "%s: is for the distance '%s', which dci does not have (it has euclidean, angular and dot); to "
+                        "search its rows by another, give --metric l2, ip or cosine",
+                        dataset->name, dataset->distance);
 }
 
 /* --- the indices --------------------------------------------------------------------------------------------------------- */

@@ -64,6 +64,11 @@ static dci_status read_head(const char *path, unsigned char head[8], size_t *out
 
 dci_status bench_read_rows(dci_context *context, const char *path, size_t limit, bench_rows *out)
 {
+        return bench_read_rows_as(context, path, bench_has_suffix(path, ".bf16.npy"), limit, out);
+}
+
+dci_status bench_read_rows_as(dci_context *context, const char *path, bool bfloat16, size_t limit, bench_rows *out)
+{
         unsigned char head[8];
         size_t n_head;
         bool known;
@@ -74,7 +79,7 @@ dci_status bench_read_rows(dci_context *context, const char *path, size_t limit,
         if (is_npy(head, n_head) || bench_has_suffix(path, ".npy")) {
                 dci_npy npy = {0};
                 status = dci_npy_read(context, path, &npy);
-                return status == DCI_OK ? bench_rows_from_npy(path, &npy, limit, out) : status;
+                return status == DCI_OK ? bench_rows_from_npy(path, bfloat16, &npy, limit, out) : status;
         }
         if (bench_is_hdf5(head, n_head))
                 return dci_fail(DCI_ERR_FORMAT, "%s: an HDF5 file holds base and queries; give it to --data", path);

@@ -34,6 +34,7 @@ typedef struct bench_ids {
 typedef struct bench_trace {
         size_t tokens, prompt, first_query, group;
         double scale;
+        bool bfloat16;       /* uint16 are its bits: "dtype" in meta.json */
         bench_rows keys;     /* of all tokens */
         bench_rows observed; /* queries before the decode, from position first_query on, in the same order; n 0: none */
 } bench_trace;
@@ -46,7 +47,8 @@ typedef struct bench_dataset {
         bench_rows base, queries;
         bench_ids truth;      /* width 0: none */
         char truth_file[256]; /* where it comes from, for messages */
-        dci_metric metric;    /* what the data says about itself; 0: nothing */
+        dci_metric metric;    /* what the data says about itself; 0: nothing that is known */
+        char distance[32];    /* of an HDF5 file: the name that it gives its metric; empty: none */
         bool is_trace;
         bench_trace trace;
 } bench_dataset;
@@ -71,8 +73,16 @@ void bench_rows_free(bench_rows *rows);
 void bench_ids_free(bench_ids *ids);
 /* The first n rows of `rows`, which must outlive the view. */
 bench_rows bench_rows_view(const bench_rows *rows, size_t n);
-/* Takes over the 2-D matrix in `npy` (which is emptied), or refuses and frees it. */
-dci_status bench_rows_from_npy(const char *path, dci_npy *npy, size_t limit, bench_rows *out);
+/* Takes over the 2-D matrix in `npy` (which is emptied), or refuses and frees it. bfloat16: it holds uint16, the bits of those. */
+dci_status bench_rows_from_npy(const char *path, bool bfloat16, dci_npy *npy, size_t limit, bench_rows *out);
+/* n x dim numbers of float64, integers or bool as float32: float64 rounded, integers exactly. DCI_ERR_FORMAT names the row, counted from
+ * first_row, of a number beyond float32 or an integer that it does not hold. */
+dci_status bench_numbers_to_f32(const char *path, dci_npy_type type, const void *data, size_t first_row, size_t n,
+                                size_t dim, float *out);
+/* Makes the first `limit` rows of a not empty array float32 in that way, and drops the others, unless they are float32 or float16, or
+ * bits of bfloat16 as `bfloat16` says; and then the format of its rows. */
+dci_status bench_npy_to_rows(const char *path, bool bfloat16, size_t limit, dci_npy *npy);
+dci_dtype bench_npy_dtype(const dci_npy *npy);
 dci_status bench_ids_from_npy(const char *path, dci_npy *npy, size_t limit, bench_ids *out);
 /* Makes the rows those of another number format, rounded to nearest; what overflows becomes infinity, which indices refuse. */
 dci_status bench_rows_convert(dci_context *context, const char *what, dci_dtype dtype, bench_rows *rows);
@@ -81,7 +91,10 @@ void bench_row_to_double(const bench_rows *rows, size_t i, double *out);
 
 /* --- bench/common/dataset.c: files by content and extension ---------------------------------------------------------------------- */
 
+/* Of .npy files, those whose name ends in .bf16.npy hold uint16, the bits of bfloat16; in others uint16 are integers. */
 dci_status bench_read_rows(dci_context *context, const char *path, size_t limit, bench_rows *out);
+/* The same where something else than the name says so. */
+dci_status bench_read_rows_as(dci_context *context, const char *path, bool bfloat16, size_t limit, bench_rows *out);
 dci_status bench_read_ids(dci_context *context, const char *path, size_t limit, bench_ids *out);
 
 /* Opens a regular file for reading and returns its size. Close with fclose. */

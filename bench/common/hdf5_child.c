@@ -22,6 +22,7 @@ typedef struct parcel {
         dci_status status;
         char sentence[512]; /* of an error */
         dci_metric metric;
+        char distance[32];
         size_t n, n_queries, dim, truth_width;
 } parcel;
 
@@ -68,6 +69,7 @@ static void run_child(int pipe_end, dci_context *context, const char *path, uint
         p.status = bench_parse_hdf5(context, path, n_bytes, limit_base, limit_queries, &data);
         snprintf(p.sentence, sizeof p.sentence, "%s", dci_last_error());
         p.metric = data.metric;
+        memcpy(p.distance, data.distance, sizeof p.distance);
         p.n = data.base.n;
         p.n_queries = data.queries.n;
         p.dim = data.base.dim;
@@ -104,6 +106,8 @@ static dci_status receive(int pipe_end, dci_context *context, const char *path, 
         if (p.status != DCI_OK)
                 return dci_fail(p.status, "%s", p.sentence);
         out->metric = p.metric;
+        memcpy(out->distance, p.distance, sizeof out->distance);
+        out->distance[sizeof out->distance - 1] = '\0';
         dci_status status = receive_rows(pipe_end, context, path, p.n, p.dim, &out->base);
         if (status == DCI_OK)
                 status = receive_rows(pipe_end, context, path, p.n_queries, p.dim, &out->queries);

@@ -2,12 +2,13 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * ann-benchmarks files: datasets `train` and `test` (rows), `neighbors` (ids, best first; optional), `distances` (unused:
- * scores are recomputed) and the attribute `distance`: "euclidean", "angular", "dot" or "ip".
+ * scores are recomputed) and the attribute `distance`: "euclidean", "angular", "dot", or another name of these metrics.
  */
 #include "bench/common/dataset.h"
 
 #include <hdf5.h>
 #include <string.h>
+#include <strings.h>
 
 /* A filter such as gzip cannot expand a byte to more than this: a shape that promises more is lying. */
 #define FILTER_MAX_RATIO 1032
@@ -80,7 +81,9 @@ static dci_status table_open(hid_t file, const char *path, const char *name, uin
         *t = empty;
         t->dataset = H5Dopen2(file, name, H5P_DEFAULT);
         if (t->dataset < 0)
-                return dci_fail(DCI_ERR_FORMAT, "%s: has no readable dataset %s", path, name);
+                return dci_fail(DCI_ERR_FORMAT,
+                                "%s: has no readable dataset %s; an ann-benchmarks file has train and test", path,
+                                name);
         t->space = H5Dget_space(t->dataset);
         dci_status status = check_table(t, file_bytes);
         if (status != DCI_OK)
@@ -88,8 +91,26 @@ static dci_status table_open(hid_t file, const char *path, const char *name, uin
         return status;
 }
 
-/* The first n rows, converted by libhdf5 to the memory type. */
-static dci_status table_read(const table *t, size_t n, hid_t memory_type, void *out)
+/* What elements are read as: float32 where it holds them all, else a type whose numbers are checked (type not 0). */
+static hid_t memory_type_of(const table *t, dci_npy_type *out_type)
+{
+        hid_t type = H5Dget_type(t->dataset), memory = H5T_NATIVE_FLOAT;
+        *out_type = 0;
+        if (type >= 0 && H5Tget_class(type) == H5T_INTEGER && H5Tget_size(type) > 2) {
+                const bool is_signed = H5Tget_sign(type) != H5T_SGN_NONE;
+                memory = is_signed ? H5T_NATIVE_INT64 : H5T_NATIVE_UINT64;
+                *out_type = is_signed ? DCI_NPY_I64 : DCI_NPY_U64;
+        } else if (type >= 0 && H5Tget_class(type) == H5T_FLOAT && H5Tget_size(type) > 4) {
+                memory = H5T_NATIVE_DOUBLE;
+                *out_type = DCI_NPY_F64;
+        }
+        if (type >= 0)
+                H5Tclose(type);
+        return memory;
+}
+
+/* Rows [first, first + n), converted by libhdf5 to the memory type. */
+static dci_status table_read(const table *t, size_t first, size_t n, hid_t memory_type, void *out)
 {
         size_t element = H5Tget_size(memory_type), row_bytes = t->width * element;
         if (row_bytes == 0)
@@ -99,7 +120,7 @@ static dci_status table_read(const table *t, size_t n, hid_t memory_type, void *
         dci_status status = DCI_OK;
         bench_progress_begin(&progress, "reading");
         for (size_t i = 0; status == DCI_OK && i < n; i += step) {
-                hsize_t start[2] = {i, 0}, count[2] = {n - i < step ? n - i : step, t->width};
+                hsize_t start[2] = {first + i, 0}, count[2] = {n - i < step ? n - i : step, t->width};
                 hid_t memory = H5Screate_simple(2, count, NULL);
                 if (memory < 0 || H5Sselect_hyperslab(t->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
                     H5Dread(t->dataset, memory_type, memory, t->space, H5P_DEFAULT, (char *)out + i * row_bytes) < 0)
@@ -113,6 +134,26 @@ static dci_status table_read(const table *t, size_t n, hid_t memory_type, void *
         return status;
 }
 
+/* The first n rows as float32, with the rules of bench_numbers_to_f32. */
+static dci_status table_read_rows(dci_context *context, const table *t, size_t n, float *out)
+{
+        dci_npy_type type;
+        const hid_t memory = memory_type_of(t, &type);
+        if (type == 0)
+                return table_read(t, 0, n, memory, out);
+        const size_t row_bytes = t->width * sizeof(double), most = READ_BYTES / row_bytes + 1;
+        void *wide = dci_alloc(context, most, row_bytes);
+        dci_status status = wide == NULL ? bench_fail_about(t->path, DCI_ERR_MEMORY) : DCI_OK;
+        for (size_t i = 0; status == DCI_OK && i < n; i += most) {
+                const size_t here = n - i < most ? n - i : most;
+                status = table_read(t, i, here, memory, wide);
+                if (status == DCI_OK)
+                        status = bench_numbers_to_f32(t->path, type, wide, i, here, t->width, out + i * t->width);
+        }
+        dci_free(context, wide, most, row_bytes);
+        return status;
+}
+
 static dci_status read_rows(dci_context *context, hid_t file, const char *path, const char *name, uint64_t file_bytes,
                             size_t limit, bench_rows *out)
 {
@@ -123,7 +164,7 @@ static dci_status read_rows(dci_context *context, hid_t file, const char *path, 
         size_t n = t.n < limit ? t.n : limit;
         status = bench_rows_alloc(context, path, DCI_F32, n, t.width, out);
         if (status == DCI_OK)
-                status = table_read(&t, n, H5T_NATIVE_FLOAT, out->owned);
+                status = table_read_rows(context, &t, n, out->owned);
         table_close(&t);
         return status;
 }
@@ -143,7 +184,7 @@ static dci_status read_neighbors(dci_context *context, hid_t file, const char *p
         if (status == DCI_OK)
                 status = bench_ids_alloc(context, path, n_queries, t.width, &out->truth);
         if (status == DCI_OK)
-                status = table_read(&t, n_queries, H5T_NATIVE_INT64, out->truth.data);
+                status = table_read(&t, 0, n_queries, H5T_NATIVE_INT64, out->truth.data);
         table_close(&t);
         return status;
 }
@@ -167,6 +208,8 @@ static bool read_text(hid_t file, const char *name, char *out, size_t size)
                         done = H5Aread(attribute, type, out) >= 0;
                 }
         }
+        for (size_t i = 0; i < size && (!done || out[i] != '\0'); i++) /* it goes into sentences */
+                out[i] = done && out[i] >= ' ' && out[i] <= '~' ? out[i] : done ? '?' : '\0';
         if (space >= 0)
                 H5Sclose(space);
         if (type >= 0)
@@ -181,12 +224,12 @@ static dci_metric metric_of(const char *distance)
         static const struct {
                 const char *name;
                 dci_metric metric;
-        } names[] = {{"euclidean", DCI_METRIC_L2},
-                     {"angular", DCI_METRIC_COSINE},
-                     {"dot", DCI_METRIC_IP},
-                     {"ip", DCI_METRIC_IP}};
+        } names[] = {{"euclidean", DCI_METRIC_L2},     {"l2", DCI_METRIC_L2},          {"sqeuclidean", DCI_METRIC_L2},
+                     {"squared_l2", DCI_METRIC_L2},    {"angular", DCI_METRIC_COSINE}, {"cosine", DCI_METRIC_COSINE},
+                     {"cos", DCI_METRIC_COSINE},       {"dot", DCI_METRIC_IP},         {"ip", DCI_METRIC_IP},
+                     {"inner_product", DCI_METRIC_IP}, {"mips", DCI_METRIC_IP}};
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-                if (strcmp(distance, names[i].name) == 0)
+                if (strcasecmp(distance, names[i].name) == 0)
                         return names[i].metric;
         return 0;
 }
@@ -194,7 +237,6 @@ static dci_metric metric_of(const char *distance)
 dci_status bench_parse_hdf5(dci_context *context, const char *path, uint64_t n_bytes, size_t limit_base,
                             size_t limit_queries, bench_dataset *out)
 {
-        char distance[32];
         /* libhdf5 prints its own stack of errors unless that is switched off; one sentence is enough. */
         H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
         hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -206,8 +248,8 @@ dci_status bench_parse_hdf5(dci_context *context, const char *path, uint64_t n_b
         if (status == DCI_OK && out->base.dim != out->queries.dim)
                 status = dci_fail(DCI_ERR_FORMAT, "%s: train has rows of %zu elements, test of %zu", path,
                                   out->base.dim, out->queries.dim);
-        if (status == DCI_OK && read_text(file, "distance", distance, sizeof distance))
-                out->metric = metric_of(distance);
+        if (status == DCI_OK && read_text(file, "distance", out->distance, sizeof out->distance))
+                out->metric = metric_of(out->distance);
         /* The neighbours are those among all rows: useless among a part of them. */
         if (status == DCI_OK && limit_base == BENCH_ALL)
                 status = read_neighbors(context, file, path, n_bytes, out->queries.n, out);

@@ -2,6 +2,9 @@
 /* Copyright (c) 2026 the dci authors */
 #include "bench/common/dataset.h"
 
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "simd/convert.h"
@@ -71,38 +74,121 @@ bench_rows bench_rows_view(const bench_rows *rows, size_t n)
         return view;
 }
 
-static dci_dtype dtype_of(dci_npy_type type)
+/* --- numbers of .npy and HDF5 files ---------------------------------------------------------------------------------------------- */
+
+/* Whether x is this float exactly; of 64 bits only what is below the other type's end can be compared. */
+#define SAME(type, x, f) ((f) >= -0x1p63f && (f) < 0x1p63f && (type)(f) == (x))
+
+/* An integer as float32, whether that is exact, and as text if not. */
+static bool integer_to_f32(dci_npy_type type, const void *data, size_t i, float *out, char text[32])
 {
+        int64_t x;
         switch (type) {
-        case DCI_NPY_F32:
-                return DCI_F32;
-        case DCI_NPY_F16:
-                return DCI_F16;
-        case DCI_NPY_BF16:
-                return DCI_BF16;
-        default:
-                return 0;
+        case DCI_NPY_BOOL:
+                *out = ((const uint8_t *)data)[i] != 0;
+                return true;
+        case DCI_NPY_U8:
+                x = ((const uint8_t *)data)[i];
+                break;
+        case DCI_NPY_I8:
+                x = ((const int8_t *)data)[i];
+                break;
+        case DCI_NPY_U16:
+                x = ((const uint16_t *)data)[i];
+                break;
+        case DCI_NPY_I16:
+                x = ((const int16_t *)data)[i];
+                break;
+        case DCI_NPY_U32:
+                x = ((const uint32_t *)data)[i];
+                break;
+        case DCI_NPY_I32:
+                x = ((const int32_t *)data)[i];
+                break;
+        case DCI_NPY_U64: {
+                const uint64_t y = ((const uint64_t *)data)[i];
+                *out = (float)y;
+                snprintf(text, 32, "%llu", (unsigned long long)y);
+                return *out < 0x1p64f && (uint64_t)*out == y;
         }
+        default:
+                x = ((const int64_t *)data)[i];
+        }
+        *out = (float)x;
+        if (SAME(int64_t, x, *out))
+                return true;
+        snprintf(text, 32, "%lld", (long long)x);
+        return false;
 }
 
-dci_status bench_rows_from_npy(const char *path, dci_npy *npy, size_t limit, bench_rows *out)
+dci_status bench_numbers_to_f32(const char *path, dci_npy_type type, const void *data, size_t first_row, size_t n,
+                                size_t dim, float *out)
+{
+        for (size_t i = 0; i < n * dim; i++) {
+                char text[32] = "";
+                if (type != DCI_NPY_F64) {
+                        if (!integer_to_f32(type, data, i, &out[i], text))
+                                return dci_fail(DCI_ERR_FORMAT,
+                                                "%s: row %zu holds %s (%s), which is no float32: save "
+                                                "x.astype('float32') to round it",
+                                                path, first_row + i / dim, text, dci_npy_type_name(type));
+                        continue;
+                }
+                const double x = ((const double *)data)[i];
+                out[i] = (float)x;
+                if (isfinite(x) && !isfinite(out[i]))
+                        return dci_fail(DCI_ERR_FORMAT, "%s: row %zu holds %g (float64), float32 ends at %g", path,
+                                        first_row + i / dim, x, (double)FLT_MAX);
+        }
+        return DCI_OK;
+}
+
+dci_status bench_npy_to_rows(const char *path, bool bfloat16, size_t limit, dci_npy *npy)
+{
+        if (npy->type == DCI_NPY_F32 || npy->type == DCI_NPY_F16 || (bfloat16 && npy->type == DCI_NPY_U16))
+                return DCI_OK;
+        const size_t dim = npy->shape[npy->n_dims - 1], n = npy->n_bytes / dci_npy_type_size(npy->type) / dim;
+        const size_t count = (n < limit ? n : limit) * dim;
+        dci_npy made = *npy;
+        made.type = DCI_NPY_F32;
+        made.n_bytes = count * sizeof(float); /* at most 4 times what is in memory */
+        made.data = dci_alloc(npy->context, count, sizeof(float));
+        if (made.data == NULL)
+                return bench_fail_about(path, DCI_ERR_MEMORY);
+        const dci_status status = bench_numbers_to_f32(path, npy->type, npy->data, 0, count / dim, dim, made.data);
+        dci_npy *leaves = status == DCI_OK ? npy : &made;
+        dci_free(npy->context, leaves->data, leaves->n_bytes, 1);
+        if (status == DCI_OK)
+                *npy = made;
+        return status;
+}
+
+dci_dtype bench_npy_dtype(const dci_npy *npy)
+{
+        return npy->type == DCI_NPY_F32 ? DCI_F32 : npy->type == DCI_NPY_F16 ? DCI_F16 : DCI_BF16;
+}
+
+dci_status bench_rows_from_npy(const char *path, bool bfloat16, dci_npy *npy, size_t limit, bench_rows *out)
 {
         dci_status status = DCI_OK;
         if (npy->n_dims != 2)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: rows need 2 dimensions, not %zu", path, npy->n_dims);
-        else if (dtype_of(npy->type) == 0)
-                status = dci_fail(DCI_ERR_FORMAT,
-                                  "%s: holds integers; rows are float32, float16 or uint16 (bfloat16 bits)", path);
+                status = dci_fail(DCI_ERR_FORMAT, "%s: rows need 2 dimensions, not %zu: save x.reshape(n, dim)", path,
+                                  npy->n_dims);
         else if (npy->shape[0] == 0 || npy->shape[1] == 0 || npy->shape[1] > DCI_MAX_DIM)
                 status =
                         dci_fail(DCI_ERR_FORMAT, "%s: %zu rows of %zu elements; at least one row of 1 to %zu is needed",
                                  path, npy->shape[0], npy->shape[1], DCI_MAX_DIM);
+        else if (bfloat16 && npy->type != DCI_NPY_U16)
+                status = dci_fail(DCI_ERR_FORMAT, "%s: holds %s, bits of bfloat16 are uint16", path,
+                                  dci_npy_type_name(npy->type));
+        else
+                status = bench_npy_to_rows(path, bfloat16, limit, npy);
         if (status != DCI_OK) {
                 dci_npy_free(npy);
                 return status;
         }
         memset(out, 0, sizeof *out);
-        out->dtype = dtype_of(npy->type);
+        out->dtype = bench_npy_dtype(npy);
         out->n = npy->shape[0] < limit ? npy->shape[0] : limit;
         out->dim = npy->shape[1];
         out->data = npy->data;
@@ -114,19 +200,24 @@ dci_status bench_rows_from_npy(const char *path, dci_npy *npy, size_t limit, ben
 
 dci_status bench_ids_from_npy(const char *path, dci_npy *npy, size_t limit, bench_ids *out)
 {
+        const bool wide = npy->type == DCI_NPY_I64 || npy->type == DCI_NPY_U64;
         dci_status status;
         if (npy->n_dims != 2)
                 status = dci_fail(DCI_ERR_FORMAT, "%s: ids need 2 dimensions, not %zu", path, npy->n_dims);
-        else if (npy->type != DCI_NPY_I32 && npy->type != DCI_NPY_I64)
-                status = dci_fail(DCI_ERR_FORMAT, "%s: ids are int32 or int64, this file holds neither", path);
+        else if (!wide && npy->type != DCI_NPY_I32 && npy->type != DCI_NPY_U32)
+                status = dci_fail(DCI_ERR_FORMAT, "%s: ids are int32 or int64, this file holds %s", path,
+                                  dci_npy_type_name(npy->type));
         else
                 status = bench_ids_alloc(npy->context, path, npy->shape[0] < limit ? npy->shape[0] : limit,
                                          npy->shape[1], out);
         if (status == DCI_OK) {
                 size_t count = out->n * out->width;
                 for (size_t i = 0; i < count; i++)
-                        out->data[i] = npy->type == DCI_NPY_I64 ? ((const int64_t *)npy->data)[i]
-                                                                : ((const int32_t *)npy->data)[i];
+                        if (wide)
+                                out->data[i] = ((const int64_t *)npy->data)[i];
+                        else
+                                out->data[i] = npy->type == DCI_NPY_I32 ? (int64_t)((const int32_t *)npy->data)[i]
+                                                                        : (int64_t)((const uint32_t *)npy->data)[i];
         }
         dci_npy_free(npy);
         return status;

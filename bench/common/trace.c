@@ -33,7 +33,7 @@ static dci_status meta_size(const json_t *meta, const char *path, const char *na
 
 static dci_status parse_meta(const json_t *meta, const char *path, bench_trace *out)
 {
-        const json_t *scale = json_object_get(meta, "scale");
+        const json_t *scale = json_object_get(meta, "scale"), *dtype = json_object_get(meta, "dtype");
         const struct {
                 const char *name;
                 size_t *value;
@@ -46,6 +46,7 @@ static dci_status parse_meta(const json_t *meta, const char *path, bench_trace *
                 if (status != DCI_OK)
                         return status;
         }
+        out->bfloat16 = json_is_string(dtype) && strcmp(json_string_value(dtype), "bfloat16") == 0;
         out->scale = json_number_value(scale);
         if (!json_is_number(scale) || !isfinite(out->scale) || out->scale <= 0)
                 return dci_fail(DCI_ERR_FORMAT, "%s: 'scale' must be a positive number", path);
@@ -87,7 +88,7 @@ static dci_status read_keys(dci_context *context, const char *folder, bench_trac
 {
         char path[4096];
         DCI_TRY(join(folder, "keys.npy", path, sizeof path));
-        DCI_TRY(bench_read_rows(context, path, BENCH_ALL, &out->keys));
+        DCI_TRY(bench_read_rows_as(context, path, out->bfloat16, BENCH_ALL, &out->keys));
         if (out->keys.n != out->tokens)
                 return dci_fail(DCI_ERR_FORMAT, "%s: %zu keys, but meta.json says %zu tokens", path, out->keys.n,
                                 out->tokens);
@@ -101,8 +102,6 @@ static dci_status check_queries(const char *path, const dci_npy *npy, const benc
         if (npy->n_dims != 3 || npy->shape[0] != trace->group || npy->shape[1] != m || npy->shape[2] != trace->keys.dim)
                 return dci_fail(DCI_ERR_FORMAT, "%s: must be %zu x %zu x %zu as meta.json and keys.npy say", path,
                                 trace->group, m, trace->keys.dim);
-        if (npy->type == DCI_NPY_I32 || npy->type == DCI_NPY_I64)
-                return dci_fail(DCI_ERR_FORMAT, "%s: holds integers, not queries", path);
         if (!dci_mul(trace->group, m, &n))
                 return dci_fail(DCI_ERR_LIMIT, "%s: too many queries", path);
         return DCI_OK;
@@ -113,7 +112,7 @@ static dci_status order_queries(dci_context *context, const char *path, const dc
                                 size_t first, size_t n, bench_rows *out)
 {
         const size_t m = trace->tokens - trace->first_query;
-        const dci_dtype dtype = npy->type == DCI_NPY_F32 ? DCI_F32 : npy->type == DCI_NPY_F16 ? DCI_F16 : DCI_BF16;
+        const dci_dtype dtype = bench_npy_dtype(npy);
         dci_status status = bench_rows_alloc(context, path, dtype, n, trace->keys.dim, out);
         if (status != DCI_OK)
                 return status;
@@ -137,6 +136,8 @@ static dci_status read_queries(dci_context *context, const char *folder, bench_t
                 status = dci_npy_read(context, path, &npy);
         if (status == DCI_OK)
                 status = check_queries(path, &npy, trace);
+        if (status == DCI_OK)
+                status = bench_npy_to_rows(path, trace->bfloat16, BENCH_ALL, &npy);
         if (status == DCI_OK) {
                 const size_t n = trace->group * (trace->tokens - trace->prompt);
                 status = order_queries(context, path, &npy, trace, observed, n < limit ? n : limit, out);

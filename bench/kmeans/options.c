@@ -48,7 +48,7 @@ static const char help_usage[] =
         "best first, and prints which share of the prompt's true attention the chosen tokens hold.\n"
         "\n"
         "data:\n"
-        "  --base FILE               rows: .npy (float32, float16, uint16 as bfloat16 bits), .fvecs, .bvecs, .fbin, .u8bin,\n"
+        "  --base FILE               rows: .npy (any numbers; *.bf16.npy: bfloat16 as uint16), .fvecs, .bvecs, .fbin, .u8bin,\n"
         "                            .i8bin or IDX images of bytes\n"
         "  --trace FOLDER            keys.npy, queries.npy and meta.json of captured attention\n"
         "  --limit N                 with --base: only the first N rows (default all)\n"

@@ -18,13 +18,13 @@ static void name_of(const char *folder, char *out, size_t size)
         snprintf(out, size, "%.*s", (int)(n < size ? n : size - 1), at);
 }
 
-static dci_status read_values(dci_context *helper, const char *folder, kvbench_trace *out)
+static dci_status read_values(dci_context *helper, const char *folder, bool bfloat16, kvbench_trace *out)
 {
         char path[4096];
         const int n = snprintf(path, sizeof path, "%s/values.npy", folder);
         if (n <= 0 || (size_t)n >= sizeof path)
                 return dci_fail(DCI_ERR_INVALID, "%s: the path is too long", folder);
-        dci_status status = bench_read_rows(helper, path, BENCH_ALL, &out->values);
+        dci_status status = bench_read_rows_as(helper, path, bfloat16, BENCH_ALL, &out->values);
         if (status != DCI_OK)
                 return status;
         if (out->values.n != out->tokens)
@@ -52,11 +52,12 @@ static dci_status read_folder(dci_context *helper, const char *folder, kvbench_t
         out->keys = data.trace.keys;
         out->queries = data.queries;
         out->observed = data.trace.observed;
+        const bool bfloat16 = data.trace.bfloat16;
         memset(&data.trace.keys, 0, sizeof data.trace.keys);
         memset(&data.queries, 0, sizeof data.queries);
         memset(&data.trace.observed, 0, sizeof data.trace.observed);
         bench_dataset_free(&data);
-        return read_values(helper, folder, out);
+        return read_values(helper, folder, bfloat16, out);
 }
 
 /* tokens x dim floats, which hold every format exactly. */

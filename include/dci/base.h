@@ -15,6 +15,8 @@
  *  - Config and result structs begin with `struct_size`. Always prepare them with their init function, which gets the
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.
+ *  - Calls run in threads with 48 KiB of stack: they take at most 32 KiB of it, without what callbacks take. Those on
+ *    DCI_GPU_HOST take up to 256 KiB.
  *  - Callbacks run on the thread that made the call. Calling back into the object that is running the callback is
  *    refused with DCI_ERR_BUSY. Filters are asked with no lock held; a progress callback must not wait for another
  *    thread that uses the same object: it may be waiting for this call, or for one that waits for this call.
@@ -78,6 +80,13 @@ enum {
  * call of the same thread. Never NULL.
  */
 DCI_API const char *dci_last_error(void);
+
+/**
+ * The system's error number (of <errno.h>, such as ENOENT) behind the last failing call of this thread, where a file
+ * could not be opened, read, written or replaced; EISDIR where a path is a directory. 0 where the system had no part in
+ * it. Valid as long as dci_last_error() is.
+ */
+DCI_API int32_t dci_last_errno(void);
 
 /** A constant name of a status, such as "DCI_ERR_INVALID"; "unknown status" for other values. */
 DCI_API const char *dci_status_name(dci_status status);

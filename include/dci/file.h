@@ -32,10 +32,16 @@ extern "C" {
  * Saves an index to a file. It is written to the folder of `path`, flushed to the disk and renamed over it: whoever
  * opens `path`, at any moment and after any failure (a full disk, a power cut), finds the old file or the new one,
  * whole. The old file's permission bits are kept. A path that is a directory, a symbolic link or anything but a regular
- * file is refused.
+ * file is refused (pipes and the like take dci_index_save_stream).
+ * What is flushed, before the call returns: the new file before it is renamed, the folder after. So after DCI_OK the new
+ * file survives a power cut.
  * A process that is killed meanwhile, or a disk that refuses everything from then on, does not remove the file that was
- * being written in that folder, .dci-PROCESS-TIME-ATTEMPT.tmp (three hexadecimal numbers): it may be deleted when no
- * process is saving there. No call searches for such files.
+ * being written in that folder, .dci-TARGET-NUMBER.tmp (a checksum of the name in `path`, and 0 to 15, hexadecimal). The
+ * next save to the same path does. It knows files of saves that are under way, in any process, by their lock (flock), and
+ * leaves them alone; where a file system has no such locks, it removes nothing. Only a network file system whose locks are
+ * those of each machine (mounted with nolock) takes a file that another machine is writing for one that was left: there
+ * machines must not save to one path at a time, or the other machine's save fails, with the old file in place.
+ * At most 16 saves to one path at a time.
  *
  * Errors: DCI_ERR_INVALID, DCI_ERR_IO with the system's words, DCI_ERR_MEMORY (64 KiB are taken), DCI_ERR_LIMIT (see
  * dci_index_load). If only the last flush, that of the folder, fails, the new file is in place and the sentence says

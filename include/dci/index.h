@@ -409,8 +409,12 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * 16, each a chain of fused multiply-adds, then added pairwise. It depends neither on the batch, nor on threads, nor on
  * where the row is stored, and avx2, avx512, amx and neon give the same bits (scalar rounds each product too). Against
  * exact arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim / 16 + 8) u times
- * the distance for L2, and (dim / 8 + 16) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow.
+ * the distance for L2, and (dim / 8 + 22) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow.
  * Cheaper arithmetic may propose rows in large batches; it never decides.
+ *
+ * Cosines are in [-1, 1]. Equal rows score exactly 1 and opposite ones -1 (rows that count as zero: 0): a score of 1 - 6 u
+ * or more in size, the least that rounding leaves of theirs, becomes 1. Rows at an angle of up to 9e-4 may therefore score
+ * 1, too.
  *
  * Cost (MDCI): O(nodes dim + rows of the opened cells dim) per query. Scratch: 60 bytes per node, 4 per row and O(k),
  * per thread; with cell_simp_indices 41 bytes and 4 per simple index more per row.
@@ -471,9 +475,10 @@ DCI_API dci_status dci_range_result_init(dci_range_result *result, size_t struct
 
 /**
  * Finds every row whose score is at least as good as `radius`: squared distance <= radius for L2, score >= radius for
- * IP and COSINE. radius NaN is refused. out_result: prepared with init, empty; owned by the caller until
- * dci_range_result_free. Otherwise as dci_index_search, but codes are not used: rerank and guarantee are only checked.
- * PDCI below full effort finds those that are among the candidates. Memory: 12 bytes per match.
+ * IP and COSINE. radius NaN is refused; under COSINE 1 finds the rows that equal the query (dci_index_search says which
+ * score 1). out_result: prepared with init, empty; owned by the caller until dci_range_result_free. Otherwise as
+ * dci_index_search, but codes are not used: rerank and guarantee are only checked. PDCI below full effort finds those that
+ * are among the candidates. Memory: 12 bytes per match.
  */
 DCI_API dci_status dci_index_range_search(const dci_index *index, size_t n_queries, const void *queries, size_t ld,
                                           float radius, const dci_search_params *params, dci_range_result *out_result);
@@ -524,6 +529,13 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
  * swapped in. Cost: O(8192 dim^2 + dim^3 + n dim^2).
  */
 DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld);
+
+/**
+ * The same with reports of progress, in rows encoded; NULL: none. A call that is cancelled has changed nothing. While
+ * the transform is learned, before the first row is encoded, there are no reports: some seconds at 1024 elements.
+ */
+DCI_API dci_status dci_index_fit_with(dci_index *index, size_t n_queries, const void *queries, size_t ld,
+                                      const dci_progress *progress);
 
 /** What dci_index_tune found. Prepare with dci_tune_result_init. */
 typedef struct dci_tune_result {

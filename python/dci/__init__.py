@@ -7,6 +7,7 @@ that attends to few of them.
     index = dci.Index(dim=64, metric="ip")
     index.add(keys)
     ids, scores = index.search(queries, k=10)
+    ids, scores = dci.knn(keys, queries, k=10, metric="ip")  # the same, once
     clusters = dci.kmeans(keys, 64)  # dci.KMeans(64).fit(keys) can be asked where other rows belong
     sketch = dci.Sketch(dim=64, bits=2)
     sketch.append(keys)
@@ -36,6 +37,7 @@ from ._errors import (
 )
 from ._filters import Bitmap, Filter
 from ._kmeans import KMeans
+from ._knn import knn, knn_graph
 from ._library import __version__
 from ._search import SearchStats, TuneResult
 from ._tree import TreeStats
@@ -84,5 +86,7 @@ __all__ = [
     "isa",
     "isa_available",
     "kmeans",
+    "knn",
+    "knn_graph",
     "version",
 ]

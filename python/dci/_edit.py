@@ -48,8 +48,9 @@ class Editable(Paged):
                 ever used, 0 in a new index.
         replace True: ids may be in the index, and their rows are replaced, see upsert.
         progress
-                called with the rows done and all; a true answer ends the call with CancelledError, an exception with that
-                exception, and nothing has changed then.
+                called with the rows done and all (a tree that grows much counts all of its own, as it is built as a whole);
+                a true answer ends the call with CancelledError, an exception with that exception, and nothing has changed
+                then.
 
         Returns the ids of the rows, shape (n,).
         """
@@ -94,7 +95,7 @@ class Editable(Paged):
             before += (address(names),)
         # Rows of a tree are compared with its nodes.
         n_nodes = self._promotion_prob * (self._count(handle) + n)
-        if progress is None and n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_WORK:
+        if progress is None and n * self._dim * (64 + self._n_simple + n_nodes) <= _guard.WATCHED_ADD:
             check(function(*before, None, *last))
         else:
             with CallGuard(progress) as guard:
@@ -157,7 +158,8 @@ class Editable(Paged):
         """Copies rows as they are stored; also index[ids]. ids: (n,), or one integer. One that is not in the index raises
         NotFoundError, which is a KeyError.
 
-        Returns (n, dim), or (dim,) for one integer, of dtype; bfloat16 as uint16.
+        Returns (n, dim), or (dim,) for one integer, of dtype; bfloat16 as its bits in uint16, which are passed on with
+        dtype="bfloat16" (or viewed as ml_dtypes.bfloat16).
         """
         handle = self._open()
         single = single_id(ids) is not None

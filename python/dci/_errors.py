@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""One exception class per status of the library; the message is the library's own sentence."""
+"""One exception class per status of the library; the message is the library's own sentence, in the names of this package."""
 
 from __future__ import annotations
+
+import os
+import re
+from typing import Any
 
 
 class DciError(Exception):
@@ -13,7 +17,7 @@ class DciError(Exception):
 
     def __str__(self) -> str:
         # KeyError and OSError would print the sentence in a form of their own.
-        return str(self.args[0]) if self.args else self.name
+        return str(self.__dict__.get("sentence") or (self.args[0] if self.args else self.name))
 
 
 class InvalidError(DciError, ValueError):
@@ -73,10 +77,23 @@ class UnsupportedError(DciError, NotImplementedError):
 
 
 class FileError(DciError, OSError):
-    """The operating system refused a read or write."""
+    """The operating system refused a read or write. Where it said why, errno, strerror and filename are set, and the
+    exception is also Python's own class for that errno: FileNotFoundError, PermissionError, IsADirectoryError, .."""
 
     status = 9
     name = "DCI_ERR_IO"
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A FileError for ENOENT: there is no such file or folder."""
+
+
+class FilePermissionError(FileError, PermissionError):
+    """A FileError for EACCES and EPERM."""
+
+
+class NoFolderError(FileError, NotADirectoryError):
+    """A FileError for ENOTDIR: a part of the path is a file."""
 
 
 class FormatError(DciError, ValueError):
@@ -107,6 +124,10 @@ class DeviceError(DciError, RuntimeError):
     name = "DCI_ERR_DEVICE"
 
 
+class FolderError(FileError, IsADirectoryError, InvalidError):
+    """An InvalidError and FileError for EISDIR: the path is a folder."""
+
+
 ERRORS: dict[int, type[DciError]] = {
     error.status: error
     for error in (
@@ -127,8 +148,60 @@ ERRORS: dict[int, type[DciError]] = {
 }
 
 
-def error_of(status: int, sentence: str) -> DciError:
-    """The exception for a failing status; one that this package does not know is a plain DciError."""
-    error = ERRORS.get(status, DciError)(sentence)
+_FILE_ERRORS = (MissingFileError, FilePermissionError, NoFolderError, FolderError)
+
+
+def a_type(value: Any) -> str:
+    """The type of an argument that is of the wrong one, with its article, for sentences."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
+
+
+# What the library calls things that have another name here. Sentences about files are left alone: they hold file names.
+_NAMES: tuple[tuple[re.Pattern[str], Any], ...] = (
+    (re.compile(r"\bn_queries is 0\b"), "there are no queries"),
+    (re.compile(r"\binput\.(?=\w)"), ""),
+    (re.compile(r"\b(\w+) is NULL\b"), r"\1 is None"),
+    (re.compile(r"\bDCI_ZERO_KEEP keeps\b"), "zero_rows='keep' keeps"),
+    (
+        re.compile(
+            r"\b(?:DCI_(?:KMEANS_INIT|CENTROID|ZERO|MEAN|CENTRE|SKETCH|METRIC|KIND|ROWS|EXECUTOR|KV_BLOCKS|GPU)_|(?<=kind ))"
+            r"([A-Z][A-Z0-9_]*)\b"
+        ),
+        lambda found: repr(found[1].lower()),
+    ),
+    (re.compile(r"\bDCI_(B?F(?:16|32))\b"), lambda found: found[1].lower()),
+    (re.compile(r"\bf32\b"), "float32"),
+    (re.compile(r"\bf16\b"), "float16"),
+    (re.compile(r"\bbf16\b"), "bfloat16"),
+    (re.compile(r"\bdci_(?:index|sketch|kv|gpu_kv|gpu)_(\w+)"), r"\1"),
+)
+
+
+def in_python(sentence: str) -> str:
+    """A sentence of the library in the names of this package."""
+    for pattern, name in _NAMES:
+        sentence = pattern.sub(name, sentence)
+    return sentence
+
+
+def error_of(status: int, sentence: str, number: int = 0, path: Any = None) -> DciError:
+    """The exception for a failing status; one that this package does not know is a plain DciError. number: the system's
+    errno if it refused something, else 0. path: of the file that the call was about."""
+    if number:
+        error = _file_error(status, sentence, number, path)
+    else:
+        error = ERRORS.get(status, DciError)(in_python(sentence) if path is None else sentence)
     error.status = status
+    return error
+
+
+def _file_error(status: int, sentence: str, number: int, path: Any) -> DciError:
+    system = type(OSError(number, ""))  # Python's own class for it
+    default = ERRORS.get(status, FileError)
+    kind = next((one for one in _FILE_ERRORS if issubclass(one, system) and system is not OSError), FileError)
+    if not issubclass(default, (FileError, InvalidError)):  # such as no memory for a mapping
+        return default(sentence)
+    error = kind(number, os.strerror(number), path)
+    error.__dict__["sentence"] = sentence
     return error

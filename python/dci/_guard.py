@@ -14,9 +14,17 @@ from typing import Any, Callable, Optional
 
 from ._structs import FILTER_FN, PROGRESS_FN, Progress
 
-# Multiply-adds from which a call is worth watching (64 for each element added): some tens of milliseconds on one core, so
-# that the half millisecond that watching costs does not show.
+# Multiply-adds from which a search is worth watching: some tens of milliseconds on one core. An exception of a shorter one
+# comes when it is over, and costs its result alone.
 WATCHED_WORK = 1 << 32
+# The same for an add, with 64 for each element: a millisecond or two. When an exception of a shorter one comes, its rows are
+# in. Watching costs some ten microseconds.
+WATCHED_ADD = 1 << 26
+
+# All that could have a handler, and how to ask for it: the functions of `signal` make an enumerator of each answer, which
+# takes twenty times as long.
+_SIGNALS = tuple(int(number) for number in signal.valid_signals())
+_plain: Any = getattr(signal, "_signal", signal)
 
 Handler = Callable[[int, Optional[FrameType]], Any]
 
@@ -73,15 +81,15 @@ class CallGuard:
         if threading.current_thread() is not threading.main_thread():
             return self
         try:
-            for number in signal.valid_signals():
-                handler = signal.getsignal(number)
+            for number in _SIGNALS:
+                handler = _plain.getsignal(number)
                 if callable(handler):
                     keeping = self._keeping(handler)
                     self._replaced.append((number, handler, keeping))
-                    signal.signal(number, keeping)
+                    _plain.signal(number, keeping)
         except BaseException as error:
             # threading takes the thread that imported it first for the main one, which handles signals, and may be wrong.
-            refused = isinstance(error, ValueError) and not any(signal.getsignal(n) is k for n, _, k in self._replaced)
+            refused = isinstance(error, ValueError) and not any(_plain.getsignal(n) is k for n, _, k in self._replaced)
             self._restore()
             if not refused:
                 raise
@@ -96,8 +104,8 @@ class CallGuard:
         try:
             while self._replaced:
                 number, handler, keeping = self._replaced[-1]
-                if signal.getsignal(number) is keeping:  # else a handler has replaced it
-                    signal.signal(number, handler)
+                if _plain.getsignal(number) is keeping:  # else a handler has replaced it
+                    _plain.signal(number, handler)
                 self._replaced.pop()
         finally:
             # A handler that is back already may raise between two of these lines; the others must be put back all the same.

@@ -18,7 +18,7 @@ from ._kv_info import KVInfo, KVSequenceInfo, info_of, sequence_info_of
 from ._kv_plan import Integers
 from ._kv_rows import as_sequences
 from ._library import Handle, address, check, lib, prepared
-from ._paths import Path, encoded
+from ._paths import Path, encoded, plain
 from ._rows import RowFormat, as_count, row_format
 
 Sequences = Union[SupportsIndex, npt.ArrayLike]
@@ -98,13 +98,14 @@ class KVBase:
     def save(self, sequence: SupportsIndex, path: Path, n_tokens: SupportsIndex | None = None) -> None:
         """Writes the first n_tokens (None: all) of a sequence to a file, which is replaced as a whole. No step is open."""
         handle, name = self._live(), encoded(path)
-        self._call("save", handle, *self._part(handle, sequence, n_tokens), name)
+        save = getattr(lib, self._C + "save")
+        check(save(handle.value, *self._part(handle, sequence, n_tokens), name), plain(path))
 
     def load(self, path: Path) -> int:
         """Begins a sequence with what a file holds, and returns its number. Shape, dtype, stages and what else decides how
         tokens are stored must be as they were; what differs is named."""
-        out = c_int64()
-        self._call("load", self._live(), encoded(path), byref(out))
+        out, load = c_int64(), getattr(lib, self._C + "load")
+        check(load(self._live().value, encoded(path), byref(out)), plain(path))
         return out.value
 
     def maintain(self, sequences: Sequences | None = None) -> None:
@@ -165,7 +166,7 @@ class KVBase:
         n: SupportsIndex | None = None,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Keys and values of tokens [first, first + n) of one layer and head, as they are stored; n None: to the last token
-        of whole steps. Returns (n, dim_k) and (n, dim_v) of dtype, bfloat16 as uint16."""
+        of whole steps. Returns (n, dim_k) and (n, dim_v) of dtype, bfloat16 as its bits in uint16."""
         handle, number, begin = self._live(), number_of(sequence), as_count(first, "first")
         struct = self._sequence(handle, number)
         wanted = max(struct.n_tokens - begin, 0) if n is None else as_count(n, "n")
@@ -229,7 +230,8 @@ class KVBase:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("KV caches cannot be copied or pickled: save their sequences")
+        kind = type(self).__name__
+        raise TypeError(f"a {kind} cannot be copied or pickled: save(sequence, path) its sequences and load them")
 
     def _described(self, more: str = "") -> str:
         heads = f"n_query_heads={self.n_query_heads}, n_kv_heads={self.n_kv_heads}"

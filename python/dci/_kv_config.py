@@ -16,7 +16,7 @@ import numpy.typing as npt
 from . import _kv_structs
 from ._errors import InvalidError
 from ._library import address, chosen, prepared
-from ._rows import RowFormat, as_count
+from ._rows import RowFormat, as_count, as_number
 from ._tensors import in_host_memory
 
 # Options by what they are. None leaves what dci_kv_config_init has: the preset's, or the library's.
@@ -108,7 +108,7 @@ def c_config(options: dict[str, Any], row: RowFormat, query: RowFormat) -> _kv_s
             setattr(config, name, 1 if given[name] else 0)
     for name in REALS:
         if name in given:
-            setattr(config, name, given[name])
+            setattr(config, name, as_number(given[name], name))
     if "seed" in given:
         config.seed = as_count(given["seed"], "seed", 2**64 - 1)
     return config

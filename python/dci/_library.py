@@ -11,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Iterable
 from ctypes import c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Callable, TypeVar
@@ -24,6 +26,7 @@ __version__ = version("dci")
 # Result and arguments of every function that the package calls. Pointers are c_void_p, which takes plain ints and byref().
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_last_error": (c_char_p, []),
+    "dci_last_errno": (c_int32, []),
     "dci_version": (c_char_p, []),
     "dci_isa_available": (c_int32, [c_int32]),
     "dci_context_create": (c_int32, [c_void_p, c_void_p]),
@@ -66,7 +69,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_load_stream": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "dci_index_map": (c_int32, [c_void_p, c_char_p, c_void_p]),
     "dci_index_check": (c_int32, [c_void_p, c_int32, c_void_p]),
-    "dci_index_fit": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t]),
+    "dci_index_fit_with": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p]),
     "dci_index_tune": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_size_t, c_double, c_void_p]),
     "dci_index_pages": (c_int32, [c_void_p, c_size_t, c_void_p, c_void_p]),
     "dci_index_page_ids": (c_int32, [c_void_p, c_int32, c_void_p, c_void_p]),
@@ -234,10 +237,11 @@ def _load() -> ctypes.CDLL:
 lib = _load()
 
 
-def check(status: int) -> None:
-    """Raises the exception of a failing status, with the library's sentence. Call it on the thread of the failing call."""
+def check(status: int, path: str | bytes | None = None) -> None:
+    """Raises the exception of a failing status, with the library's sentence. Call it on the thread of the failing call.
+    path: of the file that the call was about."""
     if status:
-        raise error_of(status, lib.dci_last_error().decode(errors="replace"))
+        raise error_of(status, lib.dci_last_error().decode(errors="replace"), lib.dci_last_errno(), path)
 
 
 S = TypeVar("S", bound=ctypes.Structure)
@@ -268,13 +272,15 @@ class Handle:
 
     def __reduce__(self) -> Any:
         # A copy would free the object a second time.
-        raise TypeError("objects of libdci cannot be copied or pickled")
+        raise TypeError("an object of libdci belongs to its process: it cannot be copied or pickled")
 
 
-def create(function: Callable[..., int], destroy: Callable[[int], None], *arguments: Any) -> Handle:
-    """Calls a create function, whose last argument is where to write the new object."""
+def create(
+    function: Callable[..., int], destroy: Callable[[int], None], *arguments: Any, path: str | bytes | None = None
+) -> Handle:
+    """Calls a create function, whose last argument is where to write the new object. path: as for check."""
     out = c_void_p()
-    check(function(*arguments, ctypes.byref(out)))
+    check(function(*arguments, ctypes.byref(out)), path)
     assert out.value is not None
     return Handle(out.value, destroy)
 
@@ -284,7 +290,26 @@ def chosen(names: dict[str, int], name: str, what: str) -> int:
     try:
         return names[name]
     except (KeyError, TypeError):
-        raise InvalidError(f"{what} is {name!r}, wanted one of {', '.join(map(repr, names))}") from None
+        raise InvalidError(unknown(names, name, what)) from None
+
+
+def unknown(names: Iterable[str], name: Any, what: str, aliases: Iterable[str] = ()) -> str:
+    """The sentence for a name that is none of `names`, and no other word for one of them."""
+    names, aliases = list(names), list(aliases)
+    also = f" (or {', '.join(map(repr, aliases))})" if aliases else ""
+    near = get_close_matches(name.lower(), names + aliases, 1, 0.74) if isinstance(name, str) else []
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    return f"{what} is {name!r}, wanted one of {', '.join(map(repr, names))}{also}{hint}"
+
+
+def metric_of(name: str) -> str:
+    """The name of a metric, of that name or another word for it."""
+    try:
+        if name in _structs.METRICS:
+            return name
+        return _structs.METRIC_ALIASES[name]
+    except (KeyError, TypeError):
+        raise InvalidError(unknown(_structs.METRICS, name, "metric", _structs.METRIC_ALIASES)) from None
 
 
 _view = ctypes.c_char.from_buffer
@@ -299,4 +324,4 @@ def address(array: Any) -> int:
         return int(array.ctypes.data)
 
 
-__all__ = ["Handle", "__version__", "address", "check", "chosen", "create", "lib", "prepared"]
+__all__ = ["Handle", "__version__", "address", "check", "chosen", "create", "lib", "metric_of", "prepared", "unknown"]

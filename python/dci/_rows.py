@@ -1,6 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""From what the caller has to what the library takes: rows with a stride, ids as int64."""
+"""From what the caller has to what the library takes: rows with a stride, ids as int64.
+
+What an array holds is what its dtype says, for every class and function of the package (users read it at Index):
+ - Integers of every width, bool (0 and 1), float16, float32, float64 and longdouble are numbers. A float32 input takes all
+   of them, rounded to the nearest float32 (integers are exact up to 2**24); finite numbers beyond its range are refused.
+ - A float16 or bfloat16 input takes its own format, and bool, int8 and uint8, which both hold exactly; nothing that might
+   have to be rounded.
+ - bfloat16 is an array of ml_dtypes.bfloat16 or a tensor of that type. A uint16 array holds bfloat16 bits only where the
+   option that says what this argument is (dtype, input_dtype, query_dtype, value_dtype) was given as "bfloat16"; everywhere
+   else its integers are integers.
+ - Complex, structured, object, string and date arrays, and masked arrays with masked elements, are refused.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +23,14 @@ from typing import Any, Callable, NamedTuple, Optional, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import InvalidError
+from ._errors import InvalidError, NumberError, a_type
 from ._library import chosen
 from ._structs import DTYPES
 from ._tensors import in_host_memory, widened
+
+# NumPy reports a cast that overflows from 1.24 on; before, every cast of doubles is looked through.
+_CASTS_REPORT = tuple(map(int, np.__version__.split(".")[:2])) >= (1, 24)
+_MOST = f"{float(np.finfo(np.float32).max):.8g}"
 
 
 class RowFormat(NamedTuple):
@@ -31,26 +46,69 @@ class RowFormat(NamedTuple):
 
 def row_format(dtype: Any, what: str, taker: str = "index", option: str = "input_dtype") -> RowFormat:
     """The format called "float32", "float16" or "bfloat16", or of a NumPy (or ml_dtypes) type of that name."""
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    name: Any = dtype
+    if not isinstance(dtype, str) and dtype is not None:
+        try:
+            name = np.dtype(dtype).name
+        except TypeError:
+            name = repr(dtype)
     # NumPy has no bfloat16 of its own: its bits travel as uint16.
     return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name), taker, option)
 
 
+# What float16 and bfloat16 hold exactly, whatever the values.
+_SMALL = ("bool", "int8", "uint8")
+
+
 def converted(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
-    """`x` as an array of the wanted dtype. Only float32 is rounded to; narrower formats take what they can hold exactly."""
+    """`x` as an array of the wanted dtype, by the rule above."""
     array, given = in_host_memory(x, what)
     if array.dtype == form.dtype:
         return array
-    if form.name == "float32" and given == "bfloat16":
-        return widened(array)
-    # uint16 is how bfloat16 travels; as integers it would be a silent mistake.
-    if form.name == "float32" and given != "uint16" and array.dtype.kind in "fiu":
-        # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
-        with np.errstate(over="ignore"):
-            return array.astype(np.float32)
-    if form.name == "float16" and np.can_cast(array.dtype, np.float16):
+    if array.dtype.newbyteorder("=") == form.dtype:
+        return array.astype(form.dtype)
+    if form.name == "float32" and (given == "bfloat16" or array.dtype.kind in "fiub"):
+        return as_float32(array, given, what)
+    if form.name == "float16" and given in _SMALL:
         return array.astype(np.float16)
-    raise TypeError(f"{what} is {given}, the {form.taker} takes {form.name}: convert it, or choose another {form.option}")
+    if form.name == "bfloat16" and given in _SMALL:
+        return (array.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    called = described(x, array, given)
+    raise TypeError(f"{what} is {called}, the {form.taker} takes {form.name}: convert it, or choose another {form.option}")
+
+
+def as_float32(array: npt.NDArray[Any], given: str, what: str) -> npt.NDArray[Any]:
+    """Real numbers as float32, rounded to nearest. Finite ones that are beyond its range are refused."""
+    if given == "bfloat16":
+        return widened(array)
+    if array.dtype.kind != "f" or array.itemsize <= 4:
+        return array.astype(np.float32, copy=False)
+    if _CASTS_REPORT:
+        try:
+            with np.errstate(over="raise"):
+                return array.astype(np.float32)
+        except FloatingPointError:
+            pass
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    lost = np.isfinite(array) & ~np.isfinite(narrow)
+    if lost.any():
+        at = tuple(map(int, np.unravel_index(int(lost.argmax()), lost.shape)))
+        where = f"row {at[0]}, column {at[1]} of {what}" if len(at) == 2 else f"{what}[{', '.join(map(str, at))}]"
+        raise NumberError(f"{where} is {array[at]:.9g}, beyond the range of float32, -{_MOST} to {_MOST}")
+    return narrow
+
+
+def described(x: Any, array: npt.NDArray[Any], given: str) -> str:
+    """What an argument is that holds no numbers of use, for sentences."""
+    if array.dtype.names is not None:
+        return f"a structured array with the fields {', '.join(map(repr, array.dtype.names))}"
+    if array.dtype.kind != "O":
+        return given
+    if array.ndim == 0 and not isinstance(x, np.ndarray):
+        return "None" if x is None else a_type(x)
+    first = type(array.flat[0]).__name__ if array.size else "nothing"
+    return f"an array of Python objects ({first})"
 
 
 def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:
@@ -59,7 +117,8 @@ def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[A
     array = x if type(x) is np.ndarray and x.dtype is form.dtype else converted(x, form, what)
     shape = array.shape
     if not 1 <= len(shape) <= 2 or shape[-1] != dim:
-        raise InvalidError(f"{what} has shape {shape}, wanted (n, {dim}) or ({dim},)")
+        turned = f": {what}.T has it" if len(shape) == 2 and shape[0] == dim else ""
+        raise InvalidError(f"{what} has shape {shape}, wanted (n, {dim}) or ({dim},){turned}")
     n = shape[0] if len(shape) == 2 else 1
     flags = array.flags
     if flags.aligned:
@@ -96,29 +155,29 @@ class Problems(NamedTuple):
     problem_ld: int
 
 
-def in_own_format(x: Any, what: str) -> tuple[npt.NDArray[Any], RowFormat]:
-    """`x` in the format of its own dtype: float16 and bfloat16 as they are, all other real numbers in float32."""
+def in_own_format(x: Any, what: str, dtype: Any = None, option: str = "dtype") -> tuple[npt.NDArray[Any], RowFormat]:
+    """`x` in the format that `dtype` names, the value of the option `option`; None: in that of its own dtype, float16 and
+    bfloat16 as they are, all other real numbers in float32."""
+    if dtype is not None:
+        form = row_format(dtype, option, "call", option)
+        return converted(x, form, what), form
     array, given = in_host_memory(x, what)
-    form = row_format({"float16": "float16", "bfloat16": "bfloat16", "uint16": "bfloat16"}.get(given, "float32"), what)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"{what} is {given}, wanted real numbers")
-    # A double beyond the range of binary32 becomes infinity, which the library refuses naming the row.
-    with np.errstate(over="ignore"):
+    form = row_format(given if given in ("float16", "bfloat16") else "float32", what)
+    if form.name != "float32":
         return array.astype(form.dtype, copy=False), form
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{what} is {described(x, array, given)}, wanted real numbers")
+    return as_float32(array, given, what), form
 
 
 def as_floats(given: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
     """Contiguous float32 of that shape; other real numbers are converted."""
     array, name = in_host_memory(given, what)
+    if name != "bfloat16" and array.dtype.kind not in "fiub":
+        raise TypeError(f"{what} is {described(given, array, name)}, wanted real numbers")
     if array.shape != shape:
         raise InvalidError(f"{what} has shape {array.shape}, wanted {shape}")
-    if name == "bfloat16":
-        array = widened(array)
-    else:
-        array, form = in_own_format(array, what)
-        if form.name == "bfloat16":
-            raise TypeError(f"{what} is {array.dtype.name}, wanted real numbers")
-    return np.require(array, np.float32, ["C", "A"])
+    return np.require(as_float32(array, name, what), np.float32, ["C", "A"])
 
 
 def check_output(array: Any, dtype: Any, shape: tuple[int, ...], what: str) -> None:
@@ -127,10 +186,10 @@ def check_output(array: Any, dtype: Any, shape: tuple[int, ...], what: str) -> N
         raise InvalidError(f"out: {what} must be a writeable C-contiguous {np.dtype(dtype).name} array of shape {shape}")
 
 
-def as_problems(x: Any, what: str) -> Problems:
-    """Rows (n, dim), or (n_problems, n, dim), in their own format. Copied where the elements of a row are not side by side,
-    or rows or problems are not a whole number of elements, at least dim or 1, apart."""
-    array, form = in_own_format(x, what)
+def as_problems(x: Any, what: str, dtype: Any = None, option: str = "dtype") -> Problems:
+    """Rows (n, dim), or (n_problems, n, dim), as in_own_format has them. Copied where the elements of a row are not side by
+    side, or rows or problems are not a whole number of elements, at least dim or 1, apart."""
+    array, form = in_own_format(x, what, dtype, option)
     shape, size = array.shape, array.itemsize
     if not 2 <= len(shape) <= 3:
         raise InvalidError(f"{what} has shape {shape}, wanted (n, dim) or (n_problems, n, dim)")
@@ -180,6 +239,13 @@ def as_ids(ids: Any, what: str = "ids") -> npt.NDArray[np.int64]:
     return np.require(array, np.int64, ["C", "A"]).reshape(-1)
 
 
+def _short(value: Any) -> str:
+    """A value of the wrong kind, for sentences."""
+    if isinstance(value, (int, float, str, bytes)) or value is None:
+        return f"{value!r} ({type(value).__name__})" if value is not None else "None"
+    return a_type(value)
+
+
 def _counted(array: npt.NDArray[Any], ids: Any, what: str) -> npt.NDArray[Any]:
     """Ids that NumPy did not make an array of integers of: none at all, or Python integers of any size."""
     if array.size == 0 and array.dtype in (np.float64, np.object_):
@@ -214,10 +280,23 @@ def single_id(value: Any) -> int | None:
 
 def as_count(value: SupportsIndex, what: str, most: int = 2**63 - 1) -> int:
     """A whole number from 0 to `most`. ctypes would cut others off without a word; narrower ranges the library checks."""
-    number = index(value)
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{what} is {_short(value)}, wanted a whole number") from None
     if not 0 <= number <= most:
         raise InvalidError(f"{what} is {number}, wanted 0 to {most}")
     return number
+
+
+def as_number(value: Any, what: str) -> float:
+    """A real number."""
+    try:
+        if not isinstance(value, (str, bytes, bytearray)):
+            return float(value)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(f"{what} is {_short(value)}, wanted a number")
 
 
 Progress = Callable[[int, int], object]
@@ -226,5 +305,5 @@ Progress = Callable[[int, int], object]
 def as_progress(given: Any) -> Optional[Progress]:
     """A function that gets the work done and the whole, or None."""
     if given is not None and not callable(given):
-        raise TypeError(f"progress is a {type(given).__name__}, wanted a function of the work done and the whole")
+        raise TypeError(f"progress is {a_type(given)}, wanted a function of the work done and the whole")
     return given  # type: ignore[no-any-return]

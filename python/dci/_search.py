@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
-from ._errors import InvalidError
+from ._errors import InvalidError, a_type
 from ._filters import FilterLike, as_filter, c_filter
 from ._guard import CallGuard
 from ._library import Handle, address, check, lib, prepared
-from ._rows import RowFormat, as_count, as_groups, as_rows, check_output
+from ._rows import Progress, RowFormat, as_count, as_groups, as_number, as_progress, as_rows, check_output
 
 Ids = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float32]
@@ -33,6 +33,12 @@ class Effort(TypedDict, total=False):
     field_of_view: SupportsIndex | None
     rerank: float | None
     guarantee: float | None
+
+
+class Search(Effort, total=False):
+    """Effort, and who is told how far a search is."""
+
+    progress: Progress | None
 
 
 class SearchStats(NamedTuple):
@@ -87,7 +93,7 @@ class Searchable:
         filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Scores]: ...
     @overload
     def search(
@@ -98,7 +104,7 @@ class Searchable:
         filter: FilterLike | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Scores, SearchStats]: ...
     def search(
         self,
@@ -108,7 +114,7 @@ class Searchable:
         filter: FilterLike | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
         """Finds the k best rows for each query.
 
@@ -136,6 +142,9 @@ class Searchable:
                 scored: each with this probability, above 0 and at most 1, under a random rotation; for certain at 1 and
                 after fit. 0: off.
         stats   also return a SearchStats.
+        progress
+                called with the (query, row) pairs done and all; a true answer ends the call with CancelledError, an
+                exception with that exception.
         out     (ids, scores), C-contiguous int64 and float32 of the result's shape, to write to.
 
         What is None is as set_defaults has it; a share that is given replaces a default number, too, and a share or number
@@ -162,7 +171,7 @@ class Searchable:
         filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
         out: tuple[Ids, Scores] | None = ...,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Scores]: ...
     @overload
     def search_group(
@@ -174,7 +183,7 @@ class Searchable:
         filter: FilterLike | None = ...,
         stats: Literal[True],
         out: tuple[Ids, Scores] | None = ...,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Scores, SearchStats]: ...
     def search_group(
         self,
@@ -185,7 +194,7 @@ class Searchable:
         filter: FilterLike | None = None,
         stats: bool = False,
         out: tuple[Ids, Scores] | None = None,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Scores] | tuple[Ids, Scores, SearchStats]:
         """Searches for groups of queries that belong together, such as the query heads that share a kv head (GQA).
 
@@ -196,7 +205,7 @@ class Searchable:
                 best of the first, ..), repeats dropped; a row's score is that for the query that brought it.
 
         "mdci" descends the tree once per group, opening what any of its queries would open; the other kinds find what search
-        finds. filter, effort (that of each query), stats and out as in search.
+        finds. filter, effort (that of each query), stats, progress and out as in search.
 
         Returns ids and scores of shape (n_groups, group_size, k), or (n_groups, k) if union is true, without the first axis
         for a two-dimensional q; padded with id -1 and score NaN.
@@ -221,7 +230,7 @@ class Searchable:
         *,
         filter: FilterLike | None = ...,
         stats: Literal[False] = ...,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Ids, Scores]: ...
     @overload
     def range_search(
@@ -231,7 +240,7 @@ class Searchable:
         *,
         filter: FilterLike | None = ...,
         stats: Literal[True],
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Ids, Scores, SearchStats]: ...
     def range_search(
         self,
@@ -240,7 +249,7 @@ class Searchable:
         *,
         filter: FilterLike | None = None,
         stats: bool = False,
-        **effort: Unpack[Effort],
+        **effort: Unpack[Search],
     ) -> tuple[Ids, Ids, Scores] | tuple[Ids, Ids, Scores, SearchStats]:
         """Finds every row that scores at least as well as a radius: squared distance <= radius for "l2", score >= it else.
 
@@ -248,14 +257,14 @@ class Searchable:
         radius  rounded to float32, as scores are.
 
         Returns offsets of shape (n + 1,), ids and scores: those of query i are [offsets[i]:offsets[i + 1]], best first.
-        filter, effort and stats as in search; "pdci" and "mdci" find those among the rows that they score. Codes have no
-        part in it: rerank and guarantee are checked and change nothing.
+        filter, effort, stats and progress as in search; "pdci" and "mdci" find those among the rows that they score. Codes
+        have no part in it: rerank and guarantee are checked and change nothing.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
         result = prepared(_structs.RangeResult)
         try:
-            before, after = (n, address(rows), ld, float(radius)), (byref(result),)
+            before, after = (n, address(rows), ld, as_number(radius, "radius")), (byref(result),)
             found = self._run(lib.dci_index_range_search, handle, n, before, after, filter, effort, stats)
             offsets = _copied(result.offsets, n + 1, np.uintp).astype(np.int64)
             ids = _copied(result.ids, int(offsets[-1]), np.int64)
@@ -272,19 +281,21 @@ class Searchable:
         before: tuple[Any, ...],
         after: tuple[Any, ...],
         filter: FilterLike | None,
-        effort: Effort,
+        effort: Search,
         stats: bool,
     ) -> SearchStats | None:
         """Calls a search function. What a plain call does not need, it does not pay for."""
+        progress = as_progress(effort.pop("progress", None)) if effort else None
         watched = n_queries * self._count(handle) * (self._dim + self._n_simple) > _guard.WATCHED_WORK
-        if filter is None and not stats and not watched and not effort:
+        if filter is None and not stats and not watched and not effort and progress is None:
             check(function(handle.value, *before, None, *after))
             return None
         params = self._defaults(handle)
         _set_effort(params, effort)
         report = prepared(_structs.Stats)
         wanted = None if filter is None else as_filter(filter, handle.value)
-        guard = CallGuard() if watched or (wanted is not None and wanted.asks) else None
+        asks = wanted is not None and wanted.asks
+        guard = CallGuard(progress) if watched or progress is not None or asks else None
         if stats:
             params.stats = addressof(report)
         if wanted is not None:
@@ -363,6 +374,8 @@ def results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...], what: str = 
     """Where a search writes to: new arrays, or the caller's if they fit."""
     if out is None:
         return np.empty(shape, np.int64), np.empty(shape, np.float32)
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        raise TypeError(f"out is {a_type(out)}, wanted a pair of arrays: ({what}, scores)")
     ids, scores = out
     check_output(ids, np.int64, shape, what)
     check_output(scores, np.float32, shape, "scores")

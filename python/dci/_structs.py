@@ -9,6 +9,15 @@ from ctypes import CFUNCTYPE, c_char_p, c_double, c_int32, c_int64, c_size_t, c_
 
 # Names of the Python interface for the C enums.
 METRICS = {"l2": 1, "ip": 2, "cosine": 3}
+# Other words for a metric. Scores are those of the metric: "euclidean" orders rows as squared distances do.
+METRIC_ALIASES = {
+    "euclidean": "l2",
+    "sqeuclidean": "l2",
+    "inner_product": "ip",
+    "dot": "ip",
+    "cos": "cosine",
+    "angular": "cosine",
+}
 KINDS = {"flat": 1, "pdci": 2, "mdci": 3, "auto": 4}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 STORAGES = {"owned": 0, "borrowed": 1}
@@ -17,6 +26,7 @@ EXECUTORS = {"openmp": 0, "pthreads": 1}
 CHECK_STRUCTURE, CHECK_FULL = 1, 2
 ISAS = {"auto": 0, "scalar": 1, "avx2": 2, "avx512": 3, "amx": 4, "neon": 5}
 KMEANS_INITS = {"random": 1, "plusplus": 2, "even": 3, "given": 4}
+KMEANS_INIT_ALIASES = {"k-means++": "plusplus"}
 KMEANS_STOPS = {"rounds": 1, "stable": 2, "tolerance": 3}
 CENTROIDS = {"unit": 0, "mean": 1}
 MEANS = {"none": 0, "own": 1, "given": 2}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._errors import InvalidError
+from ._errors import InvalidError, a_type
 
 # What the capsule of `__dlpack__` points to begins with a DLTensor: data, type and number of the device, number of axes,
 # kind, bits and lanes of an element, shape, strides, byte offset.
@@ -100,7 +100,15 @@ def in_host_memory(x: Any, what: str) -> tuple[npt.NDArray[Any], str]:
             return given
         if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
             return _of_tensor(x, what)
-    array = np.asarray(x)
+    if type(x) is not np.ndarray and np.ma.is_masked(x):
+        n = int(np.ma.getmaskarray(x).sum())
+        raise InvalidError(f"{what} is a masked array with {n} masked elements: fill them or drop their rows")
+    try:
+        array = np.asarray(x)
+    except ValueError as error:
+        if not isinstance(x, (list, tuple)):
+            raise
+        raise InvalidError(f"{what} is {a_type(x)} that makes no array: {error}") from None
     name = array.dtype.name
     return (array.view(np.uint16) if name == "bfloat16" else array), name
 

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _guard, _structs
-from ._errors import InvalidError
+from ._errors import InvalidError, a_type
 from ._guard import CallGuard
-from ._library import address, check, chosen, lib, prepared
-from ._rows import Problems, as_count, as_floats, as_problems
-from .context import Context, default_context
+from ._library import address, check, chosen, lib, metric_of, prepared
+from ._rows import Problems, as_count, as_floats, as_number, as_problems, as_progress
+from .context import Context, context_of
 
 Integers = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
@@ -102,7 +102,7 @@ class KMeansResult:
         FormatError names problem, array, place and both values; InvalidError tells of a wrong shape or nothing to check,
         TypeError of a wrong dtype.
         """
-        context = default_context() if context is None else context
+        context = context_of(context)
         given = {name: getattr(self, name) for name in _CHECKED if getattr(self, name) is not None}
         config = prepared(_structs.KMeansConfig)
         source = prepared(_structs.KMeansInput)
@@ -138,8 +138,8 @@ def kmeans(
     *,
     metric: str = "cosine",
     init: str = "random",
-    centroid: str = "unit",
-    zero_rows: str = "refuse",
+    centroid: str | None = None,
+    zero_rows: str | None = None,
     subtract_mean: Literal["own"] | npt.ArrayLike | None = None,
     n_iter: SupportsIndex = 20,
     tolerance: float = 0.0,
@@ -154,23 +154,26 @@ def kmeans(
     first_cluster: SupportsIndex = 0,
     first_problem: SupportsIndex = 0,
     outputs: Iterable[str] | None = None,
+    dtype: npt.DTypeLike | None = None,
+    value_dtype: npt.DTypeLike | None = None,
     progress: Callable[[int, int], object] | None = None,
     context: Context | None = None,
 ) -> KMeansResult:
     """Clusters rows: each round, every row goes to its nearest centroid and every centroid to the mean of its rows.
 
     rows        (n, dim), or (n_problems, n, dim) for independent problems of one shape, such as the heads of a layer.
-                float16 and bfloat16 (of ml_dtypes, or as uint16 bits) are taken as they are, other real numbers as float32.
+                float16 and bfloat16 are taken as they are, other real numbers as float32, by the rule of Index; see dtype.
                 Arrays whose rows are contiguous are read in place, whatever lies between rows and problems: a token-major
                 cache (n, heads, dim) is passed as cache.transpose(1, 0, 2). Others are copied once. Tensors with
                 `__dlpack__` in the host's memory, such as those of torch, are taken as arrays are.
     n_clusters  of each problem, 1 to n.
-    metric      "cosine", "l2" (squared distance) or "ip" (rows go to the centroid of the highest inner product).
-    init        where centroids start: "random" (rows drawn without replacement), "plusplus" (k-means++: rows drawn by
+    metric      "cosine", "l2" (squared distance) or "ip" (rows go to the centroid of the highest inner product), and the
+                other words that Index takes.
+    init        where centroids start: "random" (rows drawn without replacement), "plusplus" or "k-means++" (rows drawn by
                 squared distance), "even" (evenly spaced rows), "given" (centroids).
-    centroid    "cosine" only: "unit" (the mean of the unit rows, scaled to unit length) or "mean" (of the rows as they are,
-                compared by cosine).
-    zero_rows   "cosine" only: "refuse" rows that have no direction, or "keep" them, with label 0.
+    centroid    "cosine" only: "unit" (None: this; the mean of the unit rows, scaled to unit length) or "mean" (of the rows
+                as they are, compared by cosine).
+    zero_rows   "cosine" only: "refuse" (None: this) rows that have no direction, or "keep" them, with label 0.
     subtract_mean
                 taken from every row before anything else: None, "own" (the mean of each problem's rows), or means (dim,) or
                 (n_problems, dim), such as row_means of an earlier result.
@@ -193,23 +196,30 @@ def kmeans(
                 number of the first problem among those of several calls: each has its own stream of draws.
     outputs     names of the arrays of KMeansResult that are wanted; None: all (value_sums only with values). Means and
                 value_sums that nobody wants cost nothing.
+    dtype, value_dtype
+                of rows and of values: None: what the arrays are. "bfloat16": a uint16 array holds its bits, as KVCache.read
+                returns them. "float32" widens. Other arrays are converted or refused as an Index with that dtype does.
     progress    called with the rounds done and all that there may be; a true answer ends the call with CancelledError, an
                 exception with that exception.
     context     threads and instruction set; None: default_context().
 
     Returns a KMeansResult. The interpreter lock is not held during the call, and Ctrl-C ends a long one.
     """
-    context = default_context() if context is None else context
-    points = as_problems(rows, "rows")
+    context = context_of(context)
+    metric = metric_of(metric)
+    points = as_problems(rows, "rows", dtype)
     config, source = prepared(_structs.KMeansConfig), prepared(_structs.KMeansInput)
     config.dim, config.dtype = points.dim, points.form.code
     config.n_clusters = as_count(n_clusters, "n_clusters")
-    config.metric = chosen(_structs.METRICS, metric, "metric")
-    config.init = chosen(_structs.KMEANS_INITS, "given" if centroids is not None and init == "random" else init, "init")
-    config.centroid = chosen(_structs.CENTROIDS, centroid, "centroid")
-    config.zero_rows = chosen(_structs.ZERO_ROWS, zero_rows, "zero_rows")
+    config.metric = _structs.METRICS[metric]
+    config.init = _init_of("given" if centroids is not None and init == "random" else init)
+    for name, names, given in (("centroid", _structs.CENTROIDS, centroid), ("zero_rows", _structs.ZERO_ROWS, zero_rows)):
+        if given is not None:
+            setattr(config, name, chosen(names, given, name))
+            if metric != "cosine":
+                raise InvalidError(f"{name} is {given!r}, an option of the cosine metric: the metric is {metric!r}")
     config.n_iter = as_count(n_iter, "n_iter")
-    config.tolerance = tolerance
+    config.tolerance = as_number(tolerance, "tolerance")
     config.n_redo = as_count(n_redo, "n_redo")
     config.seed = as_count(seed, "seed", 2**64 - 1)
     config.capacity = 0 if capacity is None else as_count(capacity, "capacity")
@@ -228,7 +238,7 @@ def kmeans(
     source.centroids = None if starts is None else address(starts)
     means = _subtracted(config, subtract_mean, (*lead, points.dim))
     source.means = None if means is None else address(means)
-    added = None if values is None else _values(source, values, points)
+    added = None if values is None else _values(source, values, points, value_dtype)
     wanted = _wanted(outputs, values is not None)
     shapes = _shapes(points.n, config.n_clusters, points.dim, None if added is None else added.dim)
     arrays = {name: np.empty(lead + shape, _dtype(name)) for name, shape in shapes.items() if name in wanted}
@@ -264,7 +274,7 @@ def _run(
     if progress is None and work <= _guard.WATCHED_WORK:
         check(lib.dci_kmeans(*call, None, byref(result)))
         return
-    with CallGuard(progress) as guard:
+    with CallGuard(as_progress(progress)) as guard:
         status = lib.dci_kmeans(*call, byref(guard.progress), byref(result))
     guard.raise_kept()
     check(status)
@@ -293,6 +303,8 @@ def _shapes(n: int, n_clusters: int, dim: int, value_dim: int | None) -> dict[st
 def _wanted(outputs: Iterable[str] | None, with_values: bool) -> set[str]:
     if outputs is None:
         return set(OUTPUTS) if with_values else set(OUTPUTS) - {"value_sums"}
+    if not isinstance(outputs, Iterable):
+        raise TypeError(f"outputs is {a_type(outputs)}, wanted names: {', '.join(map(repr, OUTPUTS))}")
     wanted = set((outputs,) if isinstance(outputs, str) else outputs)
     for name in wanted:
         if name not in OUTPUTS:
@@ -313,8 +325,14 @@ def _subtracted(config: _structs.KMeansConfig, given: Any, shape: tuple[int, ...
     return as_floats(given, shape, "subtract_mean")
 
 
-def _values(source: _structs.KMeansInput, given: npt.ArrayLike, points: Problems) -> Problems:
-    values = as_problems(given, "values")
+def _init_of(init: Any) -> int:
+    if not isinstance(init, str):
+        raise InvalidError(f"init is {a_type(init)}: starting points are passed as centroids")
+    return chosen(_structs.KMEANS_INITS, _structs.KMEANS_INIT_ALIASES.get(init, init), "init")
+
+
+def _values(source: _structs.KMeansInput, given: npt.ArrayLike, points: Problems, dtype: npt.DTypeLike | None) -> Problems:
+    values = as_problems(given, "values", dtype, "value_dtype")
     lead = points.array.shape[:-1]
     if values.array.shape[:-1] != lead:
         raise InvalidError(f"values has shape {values.array.shape}, wanted ({', '.join(map(str, lead))}, value_dim)")

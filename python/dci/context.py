@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 from ctypes import byref
+from typing import Any
 
 from . import _structs
+from ._errors import a_type
 from ._library import check, chosen, create, lib, prepared
 from ._rows import as_count
 
@@ -58,6 +60,15 @@ class Context:
         """The instruction set in use, never "auto"."""
         return _ISA_NAMES[lib.dci_context_isa(self._handle.value)]
 
+    def __copy__(self) -> Context:
+        return self  # a context is shared, never copied
+
+    def __deepcopy__(self, _memo: object) -> Context:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Context cannot be pickled, as its threads belong to this process: make one where it is needed")
+
     def __repr__(self) -> str:
         return f"Context(threads={self.threads}, isa={self.isa!r})"
 
@@ -69,6 +80,15 @@ def default_context() -> Context:
     """The context of all indexes that were given none, created when first needed."""
     # setdefault is atomic: of two threads that arrive together, one context stays and the other is freed.
     return _default.get("") or _default.setdefault("", Context())
+
+
+def context_of(given: Context | None) -> Context:
+    """The context to use where a caller gave this one, or none."""
+    if given is None:
+        return default_context()
+    if not isinstance(given, Context):
+        raise TypeError(f"context is {a_type(given)}, wanted a dci.Context or None")
+    return given
 
 
 def isa_available(isa: str) -> bool:

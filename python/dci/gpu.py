@@ -41,7 +41,7 @@ from ._kv_info import KVInfo
 from ._kv_rows import as_counts, as_sequences
 from ._library import Handle, address, check, chosen, create, lib, prepared
 from ._rows import RowFormat, as_count, row_format
-from .context import Context, default_context
+from .context import Context, context_of
 from .kv import KVCache
 
 #: Options that GPUKVCache has in common with KVCache, with their defaults.
@@ -122,7 +122,7 @@ class GPU:
         else:
             config.device = as_count(device, "device", 2**31 - 1)
         self._device = int(config.device)
-        self._context = default_context() if context is None else context
+        self._context = context_of(context)
         self._handle = create(lib.dci_gpu_create, lib.dci_gpu_destroy, self._context._handle.value, byref(config))
 
     @property

@@ -21,7 +21,7 @@ from ._kv_plan import Floats, Integers, KVPlan
 from ._kv_rows import Tokens, as_counts, as_sequences, as_tokens, counts_of, output
 from ._library import address, check, create, lib, prepared
 from ._rows import as_count, as_groups, as_ids, converted, row_format
-from .context import Context, default_context
+from .context import Context, context_of
 
 
 class KVCache(KVBase):
@@ -166,7 +166,7 @@ class KVCache(KVBase):
         choose: str | None = None,
     ) -> None:
         config, kept = self._prepare(dict(locals()))  # by the names of the config's fields
-        self._context = default_context() if context is None else context
+        self._context = context_of(context)
         handle = create(lib.dci_kv_create, lib.dci_kv_destroy, self._context._handle.value, byref(config))
         handle.kept[0] = kept[1]
         self._handle = handle
@@ -410,7 +410,7 @@ class KVCache(KVBase):
         rows, _, ld = as_groups(array.reshape(shape[0] * shape[1], *shape[2:]), shape[3], form, "queries")
         options = {"n_layers": shape[0], "n_query_heads": shape[2], "n_kv_heads": n_kv_heads, "dim_k": shape[3]}
         config, out = c_config({**options, "schedule": schedule}, form, form), c_double()
-        context = default_context() if context is None else context
+        context = context_of(context)
         at = (context._handle.value, byref(config), shape[0], shape[1], address(rows), ld)
         check(lib.dci_kv_calibrate(*at, rate, byref(out)))
         return out.value

@@ -14,9 +14,9 @@ from . import _structs
 from ._errors import InvalidError
 from ._guard import Turns
 from ._library import Handle, address, check, chosen, create, lib, prepared
-from ._rows import as_count, as_floats, as_ids, as_rows, check_output, row_format
+from ._rows import as_count, as_floats, as_ids, as_number, as_rows, check_output, row_format
 from ._search import Ids, Scores, results
-from .context import Context, default_context
+from .context import Context, context_of
 
 # The largest k of the library.
 _MOST_K = 2**24
@@ -103,7 +103,7 @@ class Sketch:
         asked = self._row.name if query_dtype is None else query_dtype
         self._query = row_format(asked, "query_dtype", "sketch", "query_dtype")
         self._transform, self._centre = transform, centre if isinstance(centre, str) else "given"
-        self._context = default_context() if context is None else context
+        self._context = context_of(context)
         self._turns = Turns()
         config = prepared(_structs.SketchConfig)
         config.dim, config.bits, config.seed = self._dim, self._bits, as_count(seed, "seed", 2**64 - 1)
@@ -188,7 +188,7 @@ class Sketch:
 
         The rest as in score.
         """
-        return self._values(lib.dci_sketch_bound, queries, first, n, (float(probability),), out)
+        return self._values(lib.dci_sketch_bound, queries, first, n, (as_number(probability, "probability"),), out)
 
     def _values(
         self,
@@ -320,7 +320,10 @@ class Sketch:
         self.close()
 
     def __reduce__(self) -> Any:
-        raise TypeError("sketches cannot be copied or pickled")
+        raise TypeError(
+            "a Sketch cannot be copied or pickled, as it keeps codes but no rows: keep the rows and append them to another, "
+            "or use an Index with sketch_bits, which can be"
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"count={self.count}"

@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ._kmeans import nearest_centroids
+from ._kmeans import names_of_scikit_learn, nearest_centroids, runs_of
+from ._knn import without_self
+from ._library import unknown
+from ._rows import in_own_format
 from .clusters import kmeans
 from .context import Context
 from .index import Index
@@ -32,7 +35,7 @@ except ImportError as error:
 Array = npt.NDArray[Any]
 
 # How an index scores for a metric of scikit-learn's.
-_METRICS = {"euclidean": "l2", "l2": "l2", "sqeuclidean": "l2", "cosine": "cosine"}
+_METRICS = {"euclidean": "l2", "l2": "l2", "sqeuclidean": "l2", "cosine": "cosine", "cos": "cosine"}
 _INITS = {"k-means++": "plusplus", "random": "random", "even": "even"}
 _MODES = ("distance", "connectivity")
 # Rows on which an effort is chosen, see target_recall.
@@ -49,8 +52,8 @@ def _context(n_jobs: int | None) -> Context | None:
 
 
 def _one_of(value: object, names: Any, what: str) -> Any:
-    if value not in names:
-        raise ValueError(f"{what} is {value!r}, wanted one of {', '.join(map(repr, names))}")
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(unknown(names, value, what))
     return names[value] if isinstance(names, dict) else value
 
 
@@ -64,7 +67,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     n_neighbors of each row; mode "distance" gives one more, because a training row is its own nearest neighbour.
     mode        "distance" (entries are distances) or "connectivity" (ones).
-    metric      "euclidean" ("l2" is the same), "sqeuclidean" or "cosine" (1 - cosine; of a row of zeros 1).
+    metric      "euclidean" ("l2" is the same), "sqeuclidean" or "cosine" ("cos": 1 - cosine; of a row of zeros 1).
     kind        of dci.Index: "flat" (exact), "pdci", "mdci", "auto" (what suits so many rows).
     sketch_bits of dci.Index: 0 (none), 1, 2, 3, 4 or 8.
     target_recall
@@ -125,7 +128,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             context=_context(self.n_jobs),
             **options,
         )
-        index.add(np.asarray(rows, np.float32))
+        index.add(rows)
         if self.effort is not None:
             index.set_defaults(**self.effort)
         self.recall_ = float("nan") if self.target_recall is None else self._tuned(index, rows, seed)
@@ -138,7 +141,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         n = len(rows)
         chosen = np.random.default_rng(seed).permutation(n)[:_TUNED_ROWS]
         assert self.target_recall is not None
-        found = index.tune(np.asarray(rows[chosen], np.float32), min(self.n_neighbors + 1, n), self.target_recall)
+        found = index.tune(rows[chosen], min(self.n_neighbors + 1, n), self.target_recall)
         return found.recall_held_out
 
     def kneighbors(
@@ -153,7 +156,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         k = self.n_neighbors if n_neighbors is None else n_neighbors
         if X is None:
             rows = self.index_.reconstruct(np.arange(self.n_samples_fit_)).astype(self._row_dtype, copy=False)
-            ids, distances = _without_self(*self._search(rows, k, and_self=True))
+            ids, distances = without_self(*self._search(rows, k, and_self=True))
         else:
             rows = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)
             ids, distances = self._search(rows, k)
@@ -176,9 +179,9 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         k, n = n_neighbors + and_self, self.n_samples_fit_
         if k > n:
             raise ValueError(f"Expected n_neighbors <= n_samples_fit, but n_neighbors = {k}, n_samples_fit = {n}")
-        ids, scores = self.index_.search(np.asarray(rows, np.float32), k)
+        ids, scores = self.index_.search(rows, k)
         distances = scores.astype(rows.dtype, copy=False)
-        if self.metric == "cosine":
+        if _METRICS[self.metric] == "cosine":
             distances = np.maximum(1 - distances, 0)
         elif self.metric != "sqeuclidean":
             distances = np.sqrt(distances)
@@ -190,21 +193,13 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         return tags
 
 
-def _without_self(ids: Array, distances: Array) -> tuple[Array, Array]:
-    """Takes the row's own position out of each row; where rows equal to it crowded it out, the last one."""
-    own = ids == np.arange(len(ids))[:, None]
-    own[~own.any(axis=1), -1] = True
-    shape = (len(ids), ids.shape[1] - 1)
-    return ids[~own].reshape(shape), distances[~own].reshape(shape)
-
-
 class DCIKMeans(ClusterMixin, BaseEstimator):
     """k-means by dci.kmeans.
 
     n_clusters  at most the number of rows.
-    metric      "euclidean", or "cosine" (centres are unit vectors; rows of zeros get the label 0).
+    metric      "euclidean" ("l2" is the same), or "cosine" ("cos": centres are unit vectors; rows of zeros get the label 0).
     init        "k-means++", "random" or "even"; or centres, (n_clusters, n_features).
-    n_init      runs, of which the best is kept.
+    n_init      runs, of which the best is kept; "auto": 10 for init "random", else 1.
     max_iter    rounds of a run.
     tol         a run ends when a round changes the objective by no more than this share of it; 0: when no label changes.
     capacity    most rows of a cluster; None: any number.
@@ -221,7 +216,7 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
         *,
         metric: str = "euclidean",
         init: Any = "k-means++",
-        n_init: int = 1,
+        n_init: int | str = 1,
         max_iter: int = 100,
         tol: float = 1e-4,
         capacity: int | None = None,
@@ -240,26 +235,27 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
 
     def fit(self, X: npt.ArrayLike, y: Any = None) -> DCIKMeans:
         """Clusters the rows X, (n_samples, n_features); y is ignored."""
-        metric = _one_of(self.metric, {"euclidean": "l2", "cosine": "cosine"}, "metric")
+        metric = _one_of(self.metric, {name: of for name, of in _METRICS.items() if name != "sqeuclidean"}, "metric")
         rows = validate_data(self, X, dtype=(np.float32, np.float64))
         if len(rows) < self.n_clusters:
             raise ValueError(f"n_samples={len(rows)} should be >= n_clusters={self.n_clusters}")
         given = not isinstance(self.init, str)
-        found = kmeans(
-            np.asarray(rows, np.float32),
-            self.n_clusters,
-            metric=metric,
-            init="given" if given else _one_of(self.init, _INITS, "init"),
-            centroids=self.init if given else None,
-            zero_rows="keep" if metric == "cosine" else "refuse",
-            n_iter=self.max_iter,
-            tolerance=self.tol,
-            n_redo=self.n_init,
-            seed=_seed(self.random_state),
-            capacity=self.capacity,
-            outputs=("labels", "centroids", "reports"),
-            context=_context(self.n_jobs),
-        )
+        with names_of_scikit_learn(given):
+            found = kmeans(
+                rows,
+                self.n_clusters,
+                metric=metric,
+                init="given" if given else _one_of(self.init, _INITS, "init"),
+                centroids=self.init if given else None,
+                zero_rows="keep" if metric == "cosine" else None,
+                n_iter=self.max_iter,
+                tolerance=self.tol,
+                n_redo=runs_of(self.n_init, self.init) if isinstance(self.n_init, str) else self.n_init,
+                seed=_seed(self.random_state),
+                capacity=self.capacity,
+                outputs=("labels", "centroids", "reports"),
+                context=_context(self.n_jobs),
+            )
         assert found.centroids is not None and found.reports is not None
         report = found.reports[0]
         self.labels_ = found.labels
@@ -275,7 +271,7 @@ class DCIKMeans(ClusterMixin, BaseEstimator):
         rows = validate_data(self, X, dtype=(np.float32, np.float64), reset=False)
         centres = np.asarray(self.cluster_centers_, np.float32)
         metric = _METRICS[self.metric]
-        return nearest_centroids(np.asarray(rows, np.float32), centres, metric, True, _context(self.n_jobs))
+        return nearest_centroids(in_own_format(rows, "X")[0], centres, metric, True, _context(self.n_jobs))
 
 
 __all__ = ["DCIKMeans", "DCITransformer"]

@@ -22,6 +22,7 @@ from dci._errors import ERRORS
 from dci._library import PROTOTYPES, lib, prepared
 from dci._tree import PAGE
 from dci.clusters import OUTPUTS, ROUND
+from dci.index import _KIND_OF
 
 HEADERS = sorted((ROOT / "include" / "dci").glob("*.h"))
 COMPILER = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
@@ -149,8 +150,13 @@ def test_rounds_are_the_same_to_numpy_and_ctypes():
 def test_the_packages_defaults_are_the_librarys():
     config = prepared(_structs.IndexConfig)
     given = inspect.signature(dci.Index).parameters
-    for name, _ in _structs.IndexConfig._fields_[-10:-1]:
-        assert given[name].default == getattr(config, name), name
+    assert _structs.METRICS[given["metric"].default] == config.metric
+    assert given["seed"].default == config.seed
+    assert given["sketch_bits"].default == config.sketch_bits
+    for name in _KIND_OF:  # not given, and described
+        assert given[name].default is None, name
+        told = re.search(rf"\n    {name}\n? .*?None(: | or )([0-9.]+)", dci.Index.__doc__, re.DOTALL)
+        assert told and float(told[2].rstrip(".")) == getattr(config, name), name
 
 
 def test_the_defaults_of_kmeans_are_the_librarys():
@@ -164,8 +170,8 @@ def test_the_defaults_of_kmeans_are_the_librarys():
         assert given[name] is None and getattr(config, name) == 0, name
     assert _structs.METRICS[given["metric"]] == config.metric
     assert _structs.KMEANS_INITS[given["init"]] == config.init
-    assert _structs.CENTROIDS[given["centroid"]] == config.centroid
-    assert _structs.ZERO_ROWS[given["zero_rows"]] == config.zero_rows
+    assert given["centroid"] is None and _structs.CENTROIDS["unit"] == config.centroid
+    assert given["zero_rows"] is None and _structs.ZERO_ROWS["refuse"] == config.zero_rows
     assert _structs.MEANS["none"] == config.subtract_mean
     assert source.n_problems == 1
 

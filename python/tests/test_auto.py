@@ -38,7 +38,7 @@ def test_the_kind_in_use_follows_the_number_of_rows():
         found, wanted = index.search(rows[:3], 4, rerank=math.inf), exact.search(rows[:3], 4)
         assert np.array_equal(found[0], wanted[0]) and np.array_equal(found[1], wanted[1], equal_nan=True)
     assert index.tree_stats().n_rows == MANY
-    with pytest.raises(dci.UnsupportedError, match="kind AUTO"):
+    with pytest.raises(dci.UnsupportedError, match="kind 'auto'"):
         index.pages()
     index.check(full=False)
     again = pickle.loads(pickle.dumps(index))
@@ -71,3 +71,8 @@ def test_the_file_says_what_was_asked_for_and_what_is_in_use():
     assert struct.unpack("<I4xddQQ", sections["auto"]) == (3, 0.25, 0.125, 64, 99)
     assert (read_config(sections)["kind"], read_config(sections)["sketch_bits"]) == (1, 0)
     assert "auto" not in read_sections(dci.Index(8).to_bytes())
+
+
+def test_an_option_of_pdci_is_refused():
+    with pytest.raises(dci.InvalidError, match="num_simp_indices is 3, an option of kind 'pdci': the kind is 'auto'"):
+        dci.Index(8, kind="auto", num_simp_indices=3)

@@ -88,8 +88,10 @@ def test_a_search_on_another_thread_sees_old_or_new(name):
 
     def look():
         while not done.is_set() and not complaints:
-            found, scores = index.search(np.zeros(2, np.float32), 50, guarantee=1.0) if index.sketch_bits else index.search(
-                np.zeros(2, np.float32), 50
+            found, scores = (
+                index.search(np.zeros(2, np.float32), 50, guarantee=1.0)
+                if index.sketch_bits
+                else index.search(np.zeros(2, np.float32), 50)
             )
             if sorted(found.tolist()) != ids or len(set(scores.tolist())) != 1:
                 complaints.append((found, scores))
@@ -114,7 +116,7 @@ def test_progress_is_told_and_may_end_the_call(name):
         index.upsert(range(100), x, progress=lambda done, whole: True)
     with pytest.raises(ZeroDivisionError):
         index.replace(range(100), x, progress=lambda done, whole: 1 / 0)
-    with pytest.raises(TypeError, match="progress is a int"):
+    with pytest.raises(TypeError, match="progress is an int"):
         index.add(x, progress=3)
     assert index.to_bytes() == before
     assert index.add(x, progress=lambda done, whole: None).tolist() == list(range(150, 250))

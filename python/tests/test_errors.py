@@ -68,7 +68,7 @@ def test_a_refusal_is_its_exception_and_changes_nothing(index, name):
         ({"dim": 0}, "dim"),
         ({"dim": -3}, "dim is -3"),
         ({"dim": 2**20 + 1}, "1048577"),
-        ({"dim": 4, "metric": "dot"}, "metric is 'dot', wanted one of 'l2', 'ip', 'cosine'"),
+        ({"dim": 4, "metric": "max"}, "metric is 'max', wanted one of 'l2', 'ip', 'cosine'"),
         ({"dim": 4, "kind": None}, "kind is None"),
         ({"dim": 4, "dtype": "float64"}, "dtype is 'float64'"),
         ({"dim": 4, "input_dtype": np.int8}, "input_dtype is 'int8'"),

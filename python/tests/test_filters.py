@@ -68,7 +68,7 @@ FILTERS = {
 
 @pytest.fixture
 def index():
-    out = dci.Index(16)
+    out = dci.Index(16, "ip")
     out.add(normal(N, 16))
     return out
 
@@ -342,6 +342,7 @@ def test_calls_are_watched_no_further_where_signals_are_handled_elsewhere():
 
 def test_a_watched_add_or_search_is_undone_by_a_signal(index, monkeypatch):
     monkeypatch.setattr(_guard, "WATCHED_WORK", 0)
+    monkeypatch.setattr(_guard, "WATCHED_ADD", 0)
     # The first report of progress finds an exception that a signal handler left, as if Ctrl-C had come just before.
     report = _guard.CallGuard._report
 
@@ -359,10 +360,47 @@ def test_a_watched_add_or_search_is_undone_by_a_signal(index, monkeypatch):
         index.range_search(normal(20, 16), 0)
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("storage", ["owned", "borrowed"])
+@pytest.mark.parametrize("options", [{}, {"sketch_bits": 4}, {"kind": "pdci"}, {"kind": "mdci"}], ids=str)
+def test_an_add_and_its_interrupt_do_not_come_together(options, storage, named, monkeypatch):
+    """A signal at each report of progress in turn, the last of which comes when all but the publication is done."""
+    rows, few = normal(2000, 16), normal(100, 16, seed=1)
+    index = dci.Index(16, "l2", storage=storage, **options)
+    index.add(rows)
+    before = index.to_bytes()
+    monkeypatch.setattr(_guard, "WATCHED_ADD", 0)
+    report = _guard.CallGuard._report
+    reports = 0
+    strikes_at = 0
+
+    def interrupted(self, ctx, done, total):
+        nonlocal reports
+        reports += 1
+        if reports == strikes_at:
+            signal.raise_signal(signal.SIGINT)
+        return report(self, ctx, done, total)
+
+    monkeypatch.setattr(_guard.CallGuard, "_report", interrupted)
+    for batch, first in ((few, 5000), (rows, 6000)):
+        ids = np.arange(first, first + len(batch)) if named else None
+        strikes_at = 0
+        while True:
+            strikes_at, reports = strikes_at + 1, 0
+            try:
+                index.add(batch, ids)
+                break
+            except KeyboardInterrupt:
+                assert index.to_bytes() == before
+        assert reports == strikes_at - 1 > 0
+        before = index.to_bytes()
+
+
 def test_watched_calls_give_the_results_of_unwatched_ones(index, monkeypatch):
     asked = normal(20, 16)
     wanted = index.search(asked, 5)
     monkeypatch.setattr(_guard, "WATCHED_WORK", 0)
+    monkeypatch.setattr(_guard, "WATCHED_ADD", 0)
     for got, want in zip(index.search(asked, 5), wanted):
         np.testing.assert_array_equal(got, want)
     index.add(normal(3, 16))

@@ -29,8 +29,18 @@ UNPLANNED = {
     "with a frozen prompt": {"preset": "quest", "frozen_prompt": True},
     "with this gather, which the host does": {"preset": "sketch", "gather": "staged"},
 }
-PLANNED = ["full", "pagemean", "quest", "arkvale", "clusterkv", "louiskv", "sketch", "sketch+sums", "sketch+lowbit",
-           "lowbit"]
+PLANNED = [
+    "full",
+    "pagemean",
+    "quest",
+    "arkvale",
+    "clusterkv",
+    "louiskv",
+    "sketch",
+    "sketch+sums",
+    "sketch+lowbit",
+    "lowbit",
+]
 
 
 @pytest.mark.parametrize("sentence", UNPLANNED)

@@ -173,8 +173,8 @@ def test_groups_that_do_not_fit_are_refused(indexes):
     for size in (0, 9):
         with pytest.raises(dci.InvalidError, match=f"group_size is {size}, allowed are 1 to 8"):
             index.search_group(np.zeros((2, size, 16), np.float32))
-    with pytest.raises(TypeError, match="q is uint16"):
-        index.search_group(np.zeros((2, 2, 16), np.uint16))
+    with pytest.raises(TypeError, match="q is complex64"):
+        index.search_group(np.zeros((2, 2, 16), np.complex64))
     bad = np.ones((2, 2, 16), np.float32)
     bad[1, 0, 3] = np.inf
     with pytest.raises(dci.NumberError, match="2"):
@@ -243,7 +243,7 @@ def test_tune_that_fails_leaves_the_defaults():
     for target in (0.0, 1.5, math.nan):
         with pytest.raises(dci.InvalidError, match=r"target_recall is .*, allowed is \(0, 1\]"):
             index.tune(queries, 5, target)
-    with pytest.raises(dci.InvalidError, match="n_queries is 0"):
+    with pytest.raises(dci.InvalidError, match="there are no queries"):
         index.tune(queries[:0], 5, 0.9)
     with pytest.raises(dci.InvalidError, match="k is 0"):
         index.tune(queries, 0, 0.9)

@@ -132,7 +132,7 @@ def test_range_search_is_the_head_of_a_full_search(keys, queries, metric, n_quer
 
 
 def test_a_range_search_that_finds_nothing_is_empty():
-    index = dci.Index(8)
+    index = dci.Index(8, "ip")
     index.add(normal(20, 8))
     offsets, ids, scores = index.range_search(normal(3, 8), 1e9)
     assert offsets.tolist() == [0, 0, 0, 0] and ids.size == scores.size == 0
@@ -224,17 +224,17 @@ def test_an_empty_index_is_true():
     assert dci.Index(4)
 
 
-def test_a_context_cannot_be_pickled_or_deeply_copied():
+def test_a_context_is_shared_by_copies_and_cannot_be_pickled():
     context = dci.Context()
-    for call in (pickle.dumps, copy.deepcopy):
-        with pytest.raises(TypeError, match="copied or pickled"):
-            call(context)
+    assert copy.copy(context) is context and copy.deepcopy({"context": context})["context"] is context
+    with pytest.raises(TypeError, match="a Context cannot be pickled, as its threads belong to this process"):
+        pickle.dumps(context)
 
 
 def test_numpy_blas_and_the_library_share_a_process(keys, queries):
     rows, asked = keys.astype(np.float32), queries.astype(np.float32)
     before = asked @ rows.T
-    index = dci.Index(64)
+    index = dci.Index(64, "ip")
     index.add(rows)
     ids, scores = index.search(asked, 10)
     np.testing.assert_array_equal(asked @ rows.T, before)

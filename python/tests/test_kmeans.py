@@ -37,8 +37,9 @@ def assert_equal(found, wanted, names=ARRAYS):
 def test_results_are_those_of_the_model(metric, dtype):
     rows = stored(layer(3, 300, 24, 9), dtype)
     values = stored(normal(900, 10).reshape(3, 300, 10), dtype)
-    assert_right(dci.kmeans(rows, 9, metric=metric, values=values), rows, values)
-    assert_right(dci.kmeans(rows[1], 9, metric=metric, values=values[1]), rows[1], values[1])
+    form = {"dtype": dtype, "value_dtype": dtype}
+    assert_right(dci.kmeans(rows, 9, metric=metric, values=values, **form), rows, values)
+    assert_right(dci.kmeans(rows[1], 9, metric=metric, values=values[1], **form), rows[1], values[1])
 
 
 @pytest.mark.parametrize("init", ["random", "plusplus", "even"])
@@ -55,7 +56,7 @@ def test_the_smallest_sizes(n, dim, n_clusters):
         assert_right(dci.kmeans(rows, n_clusters, metric=metric), rows)
 
 
-@pytest.mark.parametrize(("metric", "centroid"), [("cosine", "unit"), ("cosine", "mean"), ("l2", "unit"), ("ip", "unit")])
+@pytest.mark.parametrize(("metric", "centroid"), [("cosine", "unit"), ("cosine", "mean"), ("l2", None), ("ip", None)])
 def test_rounds_are_lloyds(metric, centroid):
     rows = normal(400, 12)
     start = rows[:6]
@@ -112,7 +113,7 @@ def test_values_of_another_format_and_width_are_summed():
     rows, values = layer(2, 130, 8, 5), normal(260, 33).reshape(2, 130, 33)
     for dtype in DTYPES:
         v = stored(values, dtype)
-        assert_right(dci.kmeans(rows, 5, values=v), rows, v)
+        assert_right(dci.kmeans(rows, 5, values=v, value_dtype=dtype), rows, v)
 
 
 def test_rows_without_direction_are_refused_or_kept():
@@ -309,17 +310,19 @@ def test_problems_that_share_memory_or_stand_alone():
 
 def test_formats_are_the_arrays_own():
     rows = to_bits(layer(2, 60, 8, 4))
-    wanted = dci.kmeans(rows, 4, values=rows)
+    bits = {"dtype": "bfloat16", "value_dtype": "bfloat16"}
+    wanted = dci.kmeans(rows, 4, values=rows, **bits)
     wide = (rows.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_array_equal(dci.kmeans(wide, 4).labels, wanted.labels)
-    assert_equal(dci.kmeans(rows.astype(">u2"), 4, values=rows.astype(">u2")), wanted)
+    assert_equal(dci.kmeans(rows.astype(">u2"), 4, values=rows.astype(">u2"), **bits), wanted)
     half = wide.astype(np.float16)
     assert_equal(dci.kmeans(half.astype(">f2"), 4), dci.kmeans(half, 4))
     assert_equal(dci.kmeans(np.int8([[1, 2], [3, -4]]), 2, init="even"), dci.kmeans([[1, 2], [3, -4]], 2, init="even"))
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     assert_equal(dci.kmeans(rows.view(bfloat16), 4, values=wide.astype(bfloat16)), wanted)
     start = wide[:, :4].astype(bfloat16)
-    assert_equal(dci.kmeans(rows, 4, centroids=start), dci.kmeans(rows, 4, centroids=wide[:, :4]))
+    given = [dci.kmeans(rows, 4, dtype=bfloat16, centroids=one) for one in (start, wide[:, :4])]
+    assert_equal(*given)
 
 
 def test_shapes_and_types_of_the_arrays():

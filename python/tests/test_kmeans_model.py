@@ -160,7 +160,7 @@ def test_a_fit_that_fails_changes_nothing():
     with pytest.raises(dci.CancelledError):
         model.fit(normal(5000, 6), progress=lambda *_: True)
     assert model.result is before
-    for options in ({"metric": "dot"}, {"init": "best"}, {"n_iter": -1}):
+    for options in ({"metric": "manhattan"}, {"init": "best"}, {"n_iter": -1}):
         with pytest.raises(dci.InvalidError):
             dci.KMeans(4, **options).fit(normal(50, 6))
 

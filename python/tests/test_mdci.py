@@ -173,8 +173,8 @@ def test_other_kinds_take_a_field_of_view_and_ignore_it(kind):
         ({"top_nodes": 0}, dci.InvalidError, "top_nodes is 0"),
         ({"cell_simp_indices": 5000}, dci.LimitError, "cell_simp_indices is 5000, expected 0 to 4096"),
         ({"seed": 2**64}, dci.InvalidError, "seed is"),
-        ({"top_nodes": 1.5}, TypeError, "integer"),
-        ({"promotion_prob": "often"}, TypeError, "str"),
+        ({"top_nodes": 1.5}, TypeError, r"top_nodes is 1.5 \(float\), wanted a whole number"),
+        ({"promotion_prob": "often"}, TypeError, r"promotion_prob is 'often' \(str\), wanted a number"),
     ],
 )
 def test_options_out_of_range_are_refused_with_both_values(options, error, sentence):
@@ -278,6 +278,7 @@ def test_a_refused_add_or_remove_changes_nothing(index):
 def test_a_watched_add_is_undone_by_a_signal(index, monkeypatch):
     before = index.to_bytes()
     monkeypatch.setattr(_guard, "WATCHED_WORK", 0)
+    monkeypatch.setattr(_guard, "WATCHED_ADD", 0)
     report = _guard.CallGuard._report
 
     def interrupted(self, ctx, done, total):

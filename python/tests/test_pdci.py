@@ -123,7 +123,7 @@ def test_rows_may_come_and_go():
     index.remove(np.arange(0, 400, 2))
     index.add(100 * rows[400:])
     ids = index.ids()
-    wanted = dci.Index(16)
+    wanted = dci.Index(16, "ip")
     wanted.add(index.reconstruct(ids), ids=ids)
     assert_same(index.search(asked, 9), wanted.search(asked, 9))
     found, _ = index.search(asked, 9, prop_to_retrieve=0.2)

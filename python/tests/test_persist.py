@@ -30,7 +30,8 @@ TREE = {"promotion_prob": 0.2, "promotion_prob_subseq": 0.3, "page_rows": 4, "to
 def made(metric="ip", dtype="float32", kind="pdci", storage="owned", **options):
     """An index with ids of its own, and its rows and ids as they were added."""
     rows = stored(normal(N, DIM), dtype)
-    options = {"num_simp_indices": 3, "seed": 2**64 - 1, **TREE, **options}
+    of_kind = {"flat": {}, "pdci": {"num_simp_indices": 3}, "mdci": TREE}
+    options = {"seed": 2**64 - 1, **of_kind[kind], **options}
     index = dci.Index(DIM, metric, kind=kind, dtype=dtype, storage=storage, **options)
     ids = np.random.default_rng(3).permutation(N) * 1_000_003
     index.add(rows, ids)
@@ -69,7 +70,7 @@ def test_a_second_reader_finds_rows_ids_and_config(metric, dtype, kind, storage)
         norms = norms if norms is None else norms[slots]
     else:
         assert config["n_slots"] == N
-    assert (config["dim"], config["num_comp_indices"], config["num_simp_indices"]) == (DIM, 2, 3)
+    assert (config["dim"], config["num_comp_indices"], config["num_simp_indices"]) == (DIM, 2, 3 if kind == "pdci" else 7)
     assert config["kind"] == _structs.KINDS[kind]
     assert config["metric"] == _structs.METRICS[metric]
     assert config["dtype"] == config["add_dtype"] == config["query_dtype"] == _structs.DTYPES[dtype]
@@ -372,7 +373,7 @@ def test_what_is_no_index_is_refused(tmp_path):
             call(tmp_path)
         with pytest.raises(dci.InvalidError, match="zero byte"):
             call("a\0b")
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="path is NoneType"):
             call(None)
     for wrong in (b"", b"x", bytes(data)):
         with pytest.raises(dci.FormatError):

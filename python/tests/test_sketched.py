@@ -410,7 +410,7 @@ def test_a_fit_that_cannot_be_is_refused_and_changes_nothing(tmp_path):
     bad = q.copy()
     bad[2, 5] = np.nan
     for wrong, error, sentence in (
-        (q[:0], dci.InvalidError, "n_queries is 0"),
+        (q[:0], dci.InvalidError, "there are no queries"),
         (bad, dci.NumberError, "2"),
         (np.zeros((3, 8), np.float32), dci.NumberError, "mean square is 0"),
         (normal(4, 9), dci.InvalidError, "9"),

@@ -108,7 +108,7 @@ def test_a_free_page_is_empty_and_an_unknown_one_is_refused():
 def test_other_kinds_have_no_pages(kind):
     index = dci.Index(8, kind=kind)
     for call in (index.pages, lambda: index.page_ids(0), index.changes, index.tree_stats):
-        with pytest.raises(dci.UnsupportedError, match="only indexes of kind MDCI have pages"):
+        with pytest.raises(dci.UnsupportedError, match=f"only indexes of kind 'mdci' have pages, this is of kind '{kind}'"):
             call()
 
 

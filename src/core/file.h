@@ -142,7 +142,7 @@ typedef struct dci_replacement {
         const char *name;   /* for messages, as in dci_source */
         const char *target; /* last component of the caller's path */
         int directory, descriptor;
-        char temporary[64]; /* in the directory of the target */
+        char temporary[32]; /* in the directory of the target; locked while it is being written */
 } dci_replacement;
 
 /* Creates the temporary file, with the target's permission bits if there is one. `path` must stay until the end. A

@@ -7,8 +7,8 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/file.h"
@@ -24,7 +24,7 @@ static dci_status fail_errno(const char *verb, const char *name, int error)
         char text[128];
         if (strerror_r(error, text, sizeof text) != 0)
                 snprintf(text, sizeof text, "error %d", error);
-        return dci_fail(DCI_ERR_IO, "cannot %s %s: %s", verb, name, text);
+        return dci_fail_errno(dci_fail(DCI_ERR_IO, "cannot %s %s: %s", verb, name, text), error);
 }
 
 /* The end of a long path says more than its beginning, and leaves room in the message for what went wrong. */
@@ -45,7 +45,9 @@ static dci_status refuse_unless_regular(const char *name, mode_t mode)
                 what = "a FIFO";
         else if (S_ISLNK(mode))
                 what = "a symbolic link";
-        return dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file", name, what);
+        dci_status status = dci_fail(DCI_ERR_INVALID, "%s is %s, wanted a regular file%s", name, what,
+                                     S_ISLNK(mode) ? ": save to the path that it points to" : "");
+        return S_ISDIR(mode) ? dci_fail_errno(status, EISDIR) : status;
 }
 
 /* Systems of files that are far away, or are programs themselves, may let a signal interrupt any call. All but rename
@@ -140,22 +142,104 @@ static dci_status open_directory(const char *path, dci_replacement *replacement)
         return DCI_OK;
 }
 
+/*
+ * Temporary files of one target have one of SLOTS names, made from a checksum of its name. Whoever writes one holds its lock
+ * (flock) from creation to renaming or removal; the system releases it when the process ends, however it ends. So a file that
+ * can be locked was left by a process that was killed, or has been created but not yet locked: its creator then finds it
+ * removed, and takes the next name. Where a file system has no such locks, nothing is removed.
+ */
+#define SLOTS 16
+
+static void name_temporary(dci_replacement *replacement, unsigned slot)
+{
+        const uint32_t crc = dci_crc32c(0, replacement->target, strlen(replacement->target));
+        snprintf(replacement->temporary, sizeof replacement->temporary, ".dci-%08x-%02x.tmp", (unsigned)crc, slot);
+}
+
+static bool lock(int descriptor)
+{
+        int result;
+        UNINTERRUPTED(result, flock(descriptor, LOCK_EX | LOCK_NB));
+        return result == 0;
+}
+
+/* Whether the name is still that of the open file. */
+static bool is_named(const dci_replacement *replacement, int descriptor)
+{
+        struct stat open_file, named;
+        int result;
+        UNINTERRUPTED(result, fstat(descriptor, &open_file));
+        if (result == 0)
+                UNINTERRUPTED(result,
+                              fstatat(replacement->directory, replacement->temporary, &named, AT_SYMLINK_NOFOLLOW));
+        return result == 0 && open_file.st_dev == named.st_dev && open_file.st_ino == named.st_ino &&
+               S_ISREG(open_file.st_mode);
+}
+
+/* Removes the file of the present name if a process that was killed has left it. */
+static void remove_stale(const dci_replacement *replacement)
+{
+        const int flags = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
+        int descriptor = open_at(replacement->directory, replacement->temporary, O_WRONLY | flags, 0);
+        if (descriptor < 0 &&
+            errno == EACCES) /* file systems on a network want it writable for a lock, others do not */
+                descriptor = open_at(replacement->directory, replacement->temporary, O_RDONLY | flags, 0);
+        if (descriptor < 0)
+                return;
+        int result;
+        if (lock(descriptor) && is_named(replacement, descriptor))
+                UNINTERRUPTED(result, unlinkat(replacement->directory, replacement->temporary, 0));
+        close(descriptor);
+}
+
+/* Creates the file of the present name, and locks it. DCI_ERR_EXISTS, without a sentence: the name is in use. */
+static dci_status create_locked(dci_replacement *replacement, mode_t mode)
+{
+        const int descriptor =
+                open_at(replacement->directory, replacement->temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
+        if (descriptor < 0 && errno == EEXIST)
+                return DCI_ERR_EXISTS;
+        if (descriptor < 0)
+                return fail_errno("create a temporary file next to", replacement->name, errno);
+        struct stat created;
+        int result = 0;
+        dci_status status = DCI_OK;
+        if (!lock(descriptor))
+                status =
+                        errno == EWOULDBLOCK ? DCI_ERR_EXISTS : DCI_OK; /* another save is removing it; no locks here */
+        if (status == DCI_OK)
+                UNINTERRUPTED(result, fstat(descriptor, &created));
+        if (result != 0) {
+                status = fail_errno("examine the temporary file next to", replacement->name, errno);
+                UNINTERRUPTED(result, unlinkat(replacement->directory, replacement->temporary, 0));
+        } else if (status == DCI_OK && created.st_nlink == 0) {
+                status = DCI_ERR_EXISTS;
+        }
+        if (status == DCI_OK)
+                replacement->descriptor = descriptor;
+        else
+                close(descriptor);
+        return status;
+}
+
+/* Takes the first free name, and removes what killed processes left under the others. */
 static dci_status create_temporary(dci_replacement *replacement, mode_t mode)
 {
-        struct timespec now = {0, 0};
-        clock_gettime(CLOCK_REALTIME, &now);
-        /* O_EXCL decides; process and time only make a second attempt rare. */
-        for (unsigned attempt = 0; attempt < 1000; attempt++) {
-                snprintf(replacement->temporary, sizeof replacement->temporary, ".dci-%lx-%lx-%x.tmp", (long)getpid(),
-                         now.tv_nsec, attempt);
-                replacement->descriptor = open_at(replacement->directory, replacement->temporary,
-                                                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode);
-                if (replacement->descriptor >= 0)
-                        return DCI_OK;
-                if (errno != EEXIST)
-                        break;
+        unsigned own = SLOTS;
+        for (unsigned slot = 0; slot < SLOTS; slot++) {
+                name_temporary(replacement, slot);
+                remove_stale(replacement);
+                const dci_status status = own < SLOTS ? DCI_ERR_EXISTS : create_locked(replacement, mode);
+                if (status == DCI_OK)
+                        own = slot;
+                else if (status != DCI_ERR_EXISTS)
+                        return status;
         }
-        return fail_errno("create a temporary file next to", replacement->name, errno);
+        if (own == SLOTS)
+                return dci_fail(DCI_ERR_IO, "cannot create a temporary file next to %s: %d saves to it are under way",
+                                replacement->name, SLOTS);
+        name_temporary(replacement, own);
+        return DCI_OK;
 }
 
 dci_status dci_replace_begin(const char *path, dci_replacement *out_replacement)
@@ -223,9 +307,6 @@ dci_status dci_replace_end(dci_replacement *replacement, dci_status status)
         int result;
         if (status == DCI_OK && flush(replacement->descriptor) != 0)
                 status = fail_errno("flush", name, errno);
-        /* EINTR: the descriptor is closed all the same, and the flush has already reported what could be lost. */
-        if (close(replacement->descriptor) != 0 && errno != EINTR && status == DCI_OK)
-                status = fail_errno("close", name, errno);
         if (status == DCI_OK &&
             renameat(replacement->directory, replacement->temporary, replacement->directory, replacement->target) != 0)
                 status = fail_errno("replace", name, errno);
@@ -234,6 +315,8 @@ dci_status dci_replace_end(dci_replacement *replacement, dci_status status)
         /* EINVAL: a file system that has no flush for folders, so there is nothing left to wait for. */
         else if (flush(replacement->directory) != 0 && errno != EINVAL)
                 status = fail_errno("flush the folder, so a power cut may undo the replacement of", name, errno);
+        /* Last, as it releases the lock. What closing could report, the flush has reported. */
+        close(replacement->descriptor);
         close(replacement->directory);
         replacement->directory = replacement->descriptor = -1;
         return status;

@@ -67,9 +67,13 @@ static dci_status map(dci_context *context, dci_source *source, const unsigned c
 {
         (void)header;
         void *bytes = mmap(NULL, source->n_bytes, PROT_READ, MAP_PRIVATE, source->descriptor, 0);
-        if (bytes == MAP_FAILED)
-                return dci_fail(errno == ENOMEM ? DCI_ERR_MEMORY : DCI_ERR_IO,
-                                "cannot map %s: the system refused %zu bytes", source->name, source->n_bytes);
+        if (bytes == MAP_FAILED) {
+                const int error = errno;
+                return dci_fail_errno(dci_fail(error == ENOMEM ? DCI_ERR_MEMORY : DCI_ERR_IO,
+                                               "cannot map %s: the system refused %zu bytes", source->name,
+                                               source->n_bytes),
+                                      error);
+        }
         const dci_file_input in = {source->name, bytes, source->n_bytes};
         dci_status status = dci_file_check(&in, kind, out_file);
         if (status == DCI_OK)

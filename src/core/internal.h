@@ -51,6 +51,9 @@ DCI_INLINE int dci_lowest_bit(uint64_t bits)
 /* Records the sentence and returns `status`, so that a check reads: return dci_fail(DCI_ERR_INVALID, "..."). */
 dci_status dci_fail(dci_status status, const char *format, ...) DCI_PRINTF(2, 3);
 
+/* Adds the system's error number to what dci_fail recorded just before. Returns `status`. */
+dci_status dci_fail_errno(dci_status status, int error);
+
 /* Returns from the calling function unless the call is DCI_OK. For functions that have nothing to release there. */
 #define DCI_TRY(call)                                                                                                  \
         do {                                                                                                           \
@@ -141,6 +144,9 @@ typedef struct dci_region {
 #define DCI_WORK_PER_WORKER ((size_t)1 << 20)
 size_t dci_workers_for(const dci_context *context, size_t n_tasks, size_t work);
 dci_status dci_parallel(const dci_region *region);
+/* The last report of a call, made when nothing is left but to make its work visible. Returns DCI_ERR_CANCELLED if the
+ * callback stops it: then nothing becomes visible. progress NULL: none. */
+dci_status dci_progress_end(const dci_progress *progress, size_t total, const void *object);
 
 /* Brackets one callback of the user: `object` is busy for this thread, and so are those whose callbacks it runs inside
  * of; entry points refuse when dci_is_busy. The mark lives on the caller's stack until it leaves. */

@@ -23,12 +23,15 @@
 static const unsigned char magic[6] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
 
 static const struct type_row {
-        char text[4]; /* as in the header */
+        char text[4]; /* as in the header, after the byte order */
         dci_npy_type type;
         size_t size;
+        const char *name;
 } types[] = {
-        {"<f4", DCI_NPY_F32, 4}, {"<f2", DCI_NPY_F16, 2}, {"<u2", DCI_NPY_BF16, 2},
-        {"<i4", DCI_NPY_I32, 4}, {"<i8", DCI_NPY_I64, 8},
+        {"f4", DCI_NPY_F32, 4, "float32"}, {"f2", DCI_NPY_F16, 2, "float16"}, {"f8", DCI_NPY_F64, 8, "float64"},
+        {"i1", DCI_NPY_I8, 1, "int8"},     {"i2", DCI_NPY_I16, 2, "int16"},   {"i4", DCI_NPY_I32, 4, "int32"},
+        {"i8", DCI_NPY_I64, 8, "int64"},   {"u1", DCI_NPY_U8, 1, "uint8"},    {"u2", DCI_NPY_U16, 2, "uint16"},
+        {"u4", DCI_NPY_U32, 4, "uint32"},  {"u8", DCI_NPY_U64, 8, "uint64"},  {"b1", DCI_NPY_BOOL, 1, "bool"},
 };
 #define N_TYPES (sizeof types / sizeof types[0])
 
@@ -44,6 +47,12 @@ size_t dci_npy_type_size(dci_npy_type type)
 {
         const struct type_row *row = row_of(type);
         return row == NULL ? 0 : row->size;
+}
+
+const char *dci_npy_type_name(dci_npy_type type)
+{
+        const struct type_row *row = row_of(type);
+        return row == NULL ? "unknown" : row->name;
 }
 
 /* Bytes of an array. A dimension of 0 makes it empty, but the others must not overflow either, so that whoever
@@ -67,6 +76,7 @@ typedef struct parser {
         const char *name; /* of the file */
         const char *begin, *at, *end;
         dci_npy *npy;
+        bool big_endian;
 } parser;
 
 static dci_status fail_at(const parser *p, const char *wanted)
@@ -113,21 +123,40 @@ static dci_status parse_word(parser *p, const char *wanted, char out_word[24])
         return DCI_OK;
 }
 
+#define READABLE "readable are bool, int8 to int64, uint8 to uint64 and float16 to float64: save x.astype('float32')"
+
+/* What NumPy calls elements that are none of these. */
+static const char *kind_of(const char *word)
+{
+        static const struct {
+                char letter;
+                const char *kind;
+        } kinds[] = {{'c', "complex numbers"}, {'f', "floats of another length"},
+                     {'O', "Python objects"},  {'U', "text"},
+                     {'S', "byte strings"},    {'M', "dates"},
+                     {'m', "time spans"},      {'V', "raw bytes, as which bfloat16 of ml_dtypes is saved"}};
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && word[0] != '\0'; i++)
+                if (word[1] == kinds[i].letter)
+                        return kinds[i].kind;
+        return "elements of an unknown type";
+}
+
 static dci_status parse_type(parser *p)
 {
         char word[24];
         if (p->at < p->end && *p->at == '[')
-                return dci_fail(DCI_ERR_UNSUPPORTED,
-                                "%s has structured elements; readable are '<f4', '<f2', '<u2', '<i4', '<i8'", p->name);
+                return dci_fail(DCI_ERR_UNSUPPORTED, "%s holds structured elements; " READABLE, p->name);
         DCI_TRY(parse_word(p, "an element type in quotes", word));
-        for (size_t i = 0; i < N_TYPES; i++)
-                if (strcmp(types[i].text, word) == 0) {
-                        p->npy->type = types[i].type;
-                        return DCI_OK;
-                }
-        return dci_fail(DCI_ERR_UNSUPPORTED,
-                        "%s has elements of type '%s'%s; readable are '<f4', '<f2', '<u2', '<i4', '<i8'", p->name, word,
-                        word[0] == '>' ? " (big endian)" : "");
+        const char order = word[0];
+        for (size_t i = 0; i < N_TYPES && order != '\0'; i++) {
+                const bool ordered = order == '<' || order == '>';
+                if (strcmp(types[i].text, word + 1) != 0 || !(ordered || (order == '|' && types[i].size == 1)))
+                        continue;
+                p->npy->type = types[i].type;
+                p->big_endian = order == '>';
+                return DCI_OK;
+        }
+        return dci_fail(DCI_ERR_UNSUPPORTED, "%s holds %s ('%s'); " READABLE, p->name, kind_of(word), word);
 }
 
 static dci_status parse_order(parser *p)
@@ -258,13 +287,25 @@ static dci_status read_header(dci_source *source, char header[MAX_HEADER_BYTES],
         return dci_source_read(source, header, n_header);
 }
 
+static void reverse_bytes(dci_npy *npy)
+{
+        const size_t size = dci_npy_type_size(npy->type);
+        unsigned char *at = npy->data;
+        for (size_t i = 0; i < npy->n_bytes; i += size)
+                for (size_t j = 0; j < size / 2; j++) {
+                        const unsigned char byte = at[i + j];
+                        at[i + j] = at[i + size - 1 - j];
+                        at[i + size - 1 - j] = byte;
+                }
+}
+
 static dci_status read_array(dci_context *context, dci_source *source, dci_npy *out_npy)
 {
         char header[MAX_HEADER_BYTES];
         size_t n_header = 0, left = 0;
         DCI_TRY(read_header(source, header, &n_header, &left));
         dci_npy npy = {.context = context};
-        parser p = {source->name, header, header, header + n_header, &npy};
+        parser p = {source->name, header, header, header + n_header, &npy, false};
         DCI_TRY(parse_header(&p));
         if (!array_bytes(dci_npy_type_size(npy.type), npy.n_dims, npy.shape, &npy.n_bytes))
                 return dci_fail(DCI_ERR_FORMAT, "%s: the product of the shape overflows, %zu bytes follow the header",
@@ -280,6 +321,8 @@ static dci_status read_array(dci_context *context, dci_source *source, dci_npy *
                 dci_free(context, npy.data, npy.n_bytes, 1);
                 return status;
         }
+        if (p.big_endian)
+                reverse_bytes(&npy);
         dci_context_retain(context);
         *out_npy = npy;
         return DCI_OK;
@@ -317,7 +360,8 @@ static size_t format_header(const struct type_row *row, size_t n_dims, const siz
 {
         /* At most 10 + 51 + 4 * 22 + 4 bytes: no snprintf is cut. */
         size_t n = PREFIX_BYTES;
-        n += (size_t)snprintf(header + n, 256 - n, "{'descr': '%s', 'fortran_order': False, 'shape': (", row->text);
+        n += (size_t)snprintf(header + n, 256 - n, "{'descr': '%c%s', 'fortran_order': False, 'shape': (",
+                              row->size == 1 ? '|' : '<', row->text);
         for (size_t i = 0; i < n_dims; i++)
                 n += (size_t)snprintf(header + n, 256 - n, i == 0 ? "%zu," : " %zu,", shape[i]);
         if (n_dims > 1)
@@ -340,7 +384,7 @@ dci_status dci_npy_write(const char *path, dci_npy_type type, size_t n_dims, con
         size_t n_bytes;
         if (row == NULL)
                 return dci_fail(DCI_ERR_INVALID, "type is %" PRId32 ", known are %d to %d", type, DCI_NPY_F32,
-                                DCI_NPY_I64);
+                                DCI_NPY_BOOL);
         if (n_dims > DCI_NPY_MAX_DIMS)
                 return dci_fail(DCI_ERR_LIMIT, "n_dims is %zu, at most %d are possible", n_dims, DCI_NPY_MAX_DIMS);
         if (n_dims > 0 && shape == NULL)

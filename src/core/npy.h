@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Reads and writes .npy files (format versions 1.0 to 3.0), C order, little endian, up to four dimensions. */
+/* Reads and writes .npy files (format versions 1.0 to 3.0), C order, up to four dimensions. */
 #ifndef DCI_CORE_NPY_H
 #define DCI_CORE_NPY_H
 
@@ -8,18 +8,21 @@
 
 #define DCI_NPY_MAX_DIMS 4
 
+/* NumPy's numbers: float32 is 'f4' in a file, and so on. It has no bfloat16, whose bits some store as uint16. */
 typedef int32_t dci_npy_type;
 enum {
-        /** '<f4' */
         DCI_NPY_F32 = 1,
-        /** '<f2' */
-        DCI_NPY_F16 = 2,
-        /** '<u2': NumPy has no bfloat16, so its bits are stored as uint16 */
-        DCI_NPY_BF16 = 3,
-        /** '<i4' */
-        DCI_NPY_I32 = 4,
-        /** '<i8' */
-        DCI_NPY_I64 = 5
+        DCI_NPY_F16,
+        DCI_NPY_F64,
+        DCI_NPY_I8,
+        DCI_NPY_I16,
+        DCI_NPY_I32,
+        DCI_NPY_I64,
+        DCI_NPY_U8,
+        DCI_NPY_U16,
+        DCI_NPY_U32,
+        DCI_NPY_U64,
+        DCI_NPY_BOOL
 };
 
 typedef struct dci_npy {
@@ -33,10 +36,12 @@ typedef struct dci_npy {
 
 /* Bytes of one element; 0 for an unknown type. */
 size_t dci_npy_type_size(dci_npy_type type);
+/* "float32", ..; "unknown" for an unknown type. */
+const char *dci_npy_type_name(dci_npy_type type);
 
-/* Reads a whole file. The header's lengths are checked against the file's size before anything is allocated; Fortran
- * order, big endian, other types and trailing bytes are refused with a sentence that names the file. On failure
- * *out_npy is empty. */
+/* Reads a whole file; elements of big endian become little endian. The header's lengths are checked against the file's size
+ * before anything is allocated; Fortran order, other types and trailing bytes are refused with a sentence that names
+ * the file. On failure *out_npy is empty. */
 dci_status dci_npy_read(dci_context *context, const char *path, dci_npy *out_npy);
 
 /* Writes a temporary file next to the target and renames it (dci_replace_begin in file.h), so that a reader finds the

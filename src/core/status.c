@@ -10,11 +10,17 @@
 
 /* Thread local, so that no call can disturb another thread's sentence and none needs a lock. */
 static _Thread_local char last_error[MESSAGE_BYTES];
+static _Thread_local int last_errno;
 static _Thread_local bool may_fail;
 
 const char *dci_last_error(void)
 {
         return last_error;
+}
+
+int32_t dci_last_errno(void)
+{
+        return last_errno;
 }
 
 dci_status dci_fail(dci_status status, const char *format, ...)
@@ -25,6 +31,14 @@ dci_status dci_fail(dci_status status, const char *format, ...)
         va_start(arguments, format);
         vsnprintf(last_error, sizeof last_error, format, arguments);
         va_end(arguments);
+        last_errno = 0;
+        return status;
+}
+
+dci_status dci_fail_errno(dci_status status, int error)
+{
+        if (!may_fail)
+                last_errno = error;
         return status;
 }
 

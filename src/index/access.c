@@ -72,8 +72,8 @@ dci_status dci_index_check_writer(const dci_index *index)
         DCI_TRY(dci_index_check_call(index));
         if (index->mapping != NULL)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
-                                "the index reads a mapped file, which is never written to: dci_index_load makes one "
-                                "that can be changed");
+                                "the index reads a mapped file, which is never written to: load the file instead of "
+                                "mapping it to change the index");
         return DCI_OK;
 }
 

@@ -3,6 +3,7 @@
 /* One batch of rows: copied, checked and projected, into slots that no search reads yet. */
 #include "core/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "index/access.h"
@@ -94,6 +95,19 @@ void dci_batch_free(dci_batch *b)
         b->leaving = NULL;
 }
 
+/* A number beyond the range of a 16-bit format became infinity in it: the sentence is about the number that was given. */
+static dci_status explain_overflow(dci_dtype dtype, const float *row, const uint16_t *stored, size_t dim, size_t number,
+                                   dci_status status)
+{
+        const bool half = dtype == DCI_F16;
+        for (size_t p = 0; p < dim; p++)
+                if ((stored[p] & 0x7FFF) == (half ? 0x7C00 : 0x7F80) && isfinite(row[p]))
+                        return dci_fail(status, "row %zu holds %g at element %zu, beyond the range of dtype %s, %s",
+                                        number, (double)row[p], p, dci_dtype_name(dtype),
+                                        half ? "-65504 to 65504" : "-3.3895e+38 to 3.3895e+38");
+        return status;
+}
+
 static dci_status place_row(const dci_batch *b, size_t place, float *scratch)
 {
         const size_t i = dci_batch_row(b, place);
@@ -117,7 +131,11 @@ static dci_status place_row(const dci_batch *b, size_t place, float *scratch)
                 checked = target;
         }
         chunk->ids[offset] = dci_batch_id(b, i);
-        return dci_check_row(index, stored, checked, "row", i, chunk->norms == NULL ? NULL : &chunk->norms[offset]);
+        dci_status status =
+                dci_check_row(index, stored, checked, "row", i, chunk->norms == NULL ? NULL : &chunk->norms[offset]);
+        if (status == DCI_ERR_NUMBER && checked != row && add != stored && (stored == DCI_F16 || stored == DCI_BF16))
+                return explain_overflow(stored, scratch, checked, index->config.dim, i, status);
+        return status;
 }
 
 static void place_task(void *arg, size_t task, size_t worker)

@@ -77,6 +77,17 @@ static void map_undo(const dci_batch *b, const map_change *change)
                 dci_free(b->index->context, change->notes[i], 1, sizeof *change->notes[i]);
 }
 
+/* Takes the first n new ids of the batch out again. Removing shifts entries, which readers of the live map must not see halfway. */
+static void map_leave(dci_batch *b, const map_change *change, size_t n)
+{
+        if (!change->replaces)
+                dci_index_exclusive_begin(b->index);
+        for (size_t i = 0; i < n; i++)
+                dci_idmap_remove(change->map, dci_batch_id(b, dci_batch_row(b, i)));
+        if (!change->replaces)
+                dci_index_exclusive_end(b->index);
+}
+
 /* Enters the batch's ids; readers ignore slots beyond what is published. An id that is taken undoes all. */
 static dci_status map_enter(dci_batch *b, const map_change *change)
 {
@@ -90,13 +101,7 @@ static dci_status map_enter(dci_batch *b, const map_change *change)
         if (change->map == NULL || i == b->n_new)
                 return DCI_OK;
         bool in_index = dci_idmap_find(change->map, id) < (int32_t)b->first;
-        /* Removing shifts entries, which readers of the live map must not see halfway. */
-        if (!change->replaces)
-                dci_index_exclusive_begin(b->index);
-        for (size_t j = 0; j < i; j++)
-                dci_idmap_remove(change->map, dci_batch_id(b, dci_batch_row(b, j)));
-        if (!change->replaces)
-                dci_index_exclusive_end(b->index);
+        map_leave(b, change, i);
         return dci_fail(DCI_ERR_EXISTS,
                         in_index ? "id %lld of row %zu is in the index already" : "id %lld of row %zu comes twice",
                         (long long)id, i);
@@ -235,6 +240,11 @@ dci_status dci_rows_add(dci_batch *b, const dci_progress *progress)
                 status = encode_unpublished(b);
         if (status == DCI_OK)
                 status = map_enter(b, &change);
+        if (status == DCI_OK) {
+                status = dci_progress_end(progress, b->n, index);
+                if (status != DCI_OK && change.map != NULL)
+                        map_leave(b, &change, b->n_new);
+        }
         if (status != DCI_OK) {
                 map_undo(b, &change);
                 unfollow(b);

@@ -190,6 +190,8 @@ dci_status dci_index_rebuild(dci_index *index, const dci_index_config *config, d
         if (status == DCI_OK)
                 status = fill_map(index, &g, end, &r);
         if (status == DCI_OK)
+                status = dci_progress_end(progress, g.n, index);
+        if (status == DCI_OK)
                 swap_in(index, &r, g.n);
         replacement_free(index, &r);
         gathered_free(context, &g);

@@ -213,8 +213,8 @@ double dci_kv_drift(const dci_kv_head *head)
 typedef struct refitting {
         dci_kv *kv;
         dci_kv_layer *layer;
-        size_t heads[DCI_KV_MAX_HEADS];
         size_t n_heads;
+        uint16_t heads[DCI_KV_MAX_HEADS];
 } refitting;
 
 static void refit_task(void *arg, size_t task, size_t worker)
@@ -246,13 +246,14 @@ static dci_status renew_transform(dci_kv *kv, dci_kv_head *head)
 static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
 {
         refitting r = {.kv = kv, .layer = layer};
-        dci_kv_transform *spare[DCI_KV_MAX_HEADS];
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (dci_kv_drift(&layer->heads[h]) > kv->config.refit)
-                        r.heads[r.n_heads++] = h;
+                        r.heads[r.n_heads++] = (uint16_t)h;
         if (r.n_heads == 0 || layer->n_grouped == 0)
                 return DCI_OK;
-        dci_status status = dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped);
+        dci_kv_transform **spare = dci_alloc(kv->context, r.n_heads, sizeof(dci_kv_transform *));
+        dci_status status =
+                spare == NULL ? DCI_ERR_MEMORY : dci_kv_make_chunks_exclusive(kv, layer, 0, layer->n_grouped);
         size_t n = 0;
         for (; n < r.n_heads && status == DCI_OK; n++) {
                 spare[n] = layer->heads[r.heads[n]].keys;
@@ -272,6 +273,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
                         head->keys = spare[i];
                 }
         }
+        dci_free(kv->context, spare, r.n_heads, sizeof(dci_kv_transform *));
         if (status != DCI_OK)
                 return status;
         return dci_kv_spread(kv, kv->building.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);

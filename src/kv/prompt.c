@@ -72,7 +72,7 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
                 return dci_fail(DCI_ERR_INVALID, "sequence %lld, layer %zu: the prompt has ended already",
                                 (long long)sequence->id, layer);
         if (!sequence->open)
-                return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open, call dci_kv_reserve first",
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open, reserve its tokens first",
                                 (long long)sequence->id);
         if (at->n != sequence->n + sequence->n_reserved)
                 return dci_fail(DCI_ERR_INVALID,

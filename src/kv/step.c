@@ -306,7 +306,7 @@ static dci_status check_append(dci_kv *kv, size_t layer, size_t n_sequences, dci
                 const dci_kv_sequence *sequence = found[i];
                 const size_t n = wanted(n_tokens, i), there = sequence->layers[layer].n;
                 if (!sequence->open)
-                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open, call dci_kv_reserve first",
+                        return dci_fail(DCI_ERR_INVALID, "sequence %lld: no step is open, reserve its tokens first",
                                         (long long)sequence->id);
                 if (n > sequence->n + sequence->n_reserved - there)
                         return dci_fail(DCI_ERR_INVALID,

@@ -140,8 +140,7 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
         const size_t out_es = dci_dtype_size((dci_dtype)kv->config.out_dtype);
         DCI_TRY(check_queries(kv, stream, layer, queries, ld));
         if (!kv->layers[layer].planned)
-                return dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, call dci_gpu_kv_plan first",
-                                layer);
+                return dci_fail(DCI_ERR_INVALID, "layer %zu has no plan in this step, plan it first", layer);
         if (kv->planner.on && !kv->layers[layer].dense && kv->planner.planned_layer != layer)
                 return dci_fail(DCI_ERR_INVALID, "layer %zu was planned, but layer %zu since, in place of its lists",
                                 layer, kv->planner.planned_layer);

@@ -108,7 +108,7 @@ dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         if (!kv->step.open)
-                return dci_fail(DCI_ERR_INVALID, "no step is open, call dci_gpu_kv_reserve first");
+                return dci_fail(DCI_ERR_INVALID, "no step is open, reserve its tokens first");
         if (stream != kv->step.stream)
                 return dci_fail(DCI_ERR_INVALID, "the stream is %p, but the step began on %p", stream, kv->step.stream);
         if (layer >= kv->shape.n_layers)

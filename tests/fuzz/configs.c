@@ -109,7 +109,7 @@ static void draw_params(fuzz_bytes *from, dci_search_params *p, dci_filter *filt
         filter->n = fuzz_below(from, filter->kind == DCI_FILTER_IDS ? 6 : 129);
         filter->fn = fuzz_one_in(from, 4) ? NULL : odd_ids;
         filter->first_id = (int64_t)fuzz_odd_size(from);
-        filter->reserved = fuzz_one_in(from, 8) ? fuzz_odd_int(from) : 0;
+        filter->flags = fuzz_one_in(from, 8) ? fuzz_odd_int(from) : 0;
         p->filter = filter;
 }
 

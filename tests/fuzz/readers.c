@@ -185,11 +185,12 @@ static void add_npy(dci_npy_type type, size_t n_dims, const size_t *shape)
 static void put_npy(void (*put)(const void *data, size_t size))
 {
         static const size_t shape[] = {5, 3};
-        for (dci_npy_type type = DCI_NPY_F32; type <= DCI_NPY_I64; type++) {
-                begin(type < DCI_NPY_I32 ? 0 : 10);
-                add_npy(type, 2, shape);
-                put(seed, n_seed);
-        }
+        for (dci_npy_type type = DCI_NPY_F32; type <= DCI_NPY_BOOL; type++)
+                for (size_t which = 0; which <= 10; which += 10) { /* rows, ids */
+                        begin(which);
+                        add_npy(type, 2, shape);
+                        put(seed, n_seed);
+                }
 }
 
 /* Rows with a head each, then a head for all of them. */

@@ -44,7 +44,7 @@ class DCI(BaseANN):
         rows = np.ascontiguousarray(X, np.float32)
         self._context = dci.Context()
         self._threads = self._most = self._context.threads
-        zero_rows = "keep" if self._metric == "cosine" else "refuse"
+        zero_rows = "keep" if self._metric == "cosine" else None
         self._index = dci.Index(
             rows.shape[1], self._metric, zero_rows=zero_rows, context=self._context, **self._options
         )

@@ -10,6 +10,9 @@
 #include "index/codes/rows.h"
 #include "index/queries.h"
 
+/* Rows between two reports of progress: a multiple of those of a block, and enough for all threads. */
+#define ENCODED_ROWS ((size_t)1 << 16)
+
 /* Rows of the index, or queries, evenly spread, into moments. */
 static void sample_rows(const dci_index *index, size_t n_live, float *tile, dci_moments *moments)
 {
@@ -104,8 +107,32 @@ static void shadow_free(dci_rows *shadow)
         dci_rows_codes_destroy(shadow->context, shadow->codes);
 }
 
+static dci_status tell(const dci_index *index, const dci_progress *progress, size_t done, size_t total)
+{
+        if (progress == NULL || progress->fn == NULL)
+                return DCI_OK;
+        dci_busy_mark mark;
+        dci_busy_enter(&mark, index);
+        const int32_t stop = progress->fn(progress->ctx, done, total);
+        dci_busy_leave(&mark);
+        return stop == 0 ? DCI_OK
+                         : dci_fail(DCI_ERR_CANCELLED, "cancelled after %zu of %zu rows were encoded", done, total);
+}
+
+/* In pieces: their size has no part in the codes, as learned ones have one centre. */
+static dci_status encode(const dci_index *index, dci_rows *rows, const dci_progress *progress)
+{
+        const size_t n = atomic_load(&rows->n);
+        for (size_t first = 0; first < n; first += ENCODED_ROWS) {
+                const size_t end = n - first < ENCODED_ROWS ? n : first + ENCODED_ROWS;
+                DCI_TRY(dci_rows_encode(rows, first, end));
+                DCI_TRY(tell(index, progress, end, n));
+        }
+        return DCI_OK;
+}
+
 /* With `writers` held, without which kind AUTO may change what is asked about. */
-static dci_status fit(dci_index *index, const dci_queries *queries)
+static dci_status fit(dci_index *index, const dci_queries *queries, const dci_progress *progress)
 {
         dci_rows aside;
         if (index->config.sketch_bits == 0)
@@ -115,9 +142,11 @@ static dci_status fit(dci_index *index, const dci_queries *queries)
                 return dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from");
         dci_status status = shadow(index, &aside);
         if (status == DCI_OK)
+                status = tell(index, progress, 0, atomic_load(&aside.n));
+        if (status == DCI_OK)
                 status = learn(index, queries, &aside.codes->frames);
         if (status == DCI_OK)
-                status = dci_rows_encode(&aside, 0, atomic_load(&aside.n));
+                status = encode(index, &aside, progress);
         if (status == DCI_OK) {
                 dci_index_exclusive_begin(index);
                 swap_codes(&index->rows, &aside);
@@ -129,6 +158,12 @@ static dci_status fit(dci_index *index, const dci_queries *queries)
 
 dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld)
 {
+        return dci_index_fit_with(index, n_queries, queries, ld, NULL);
+}
+
+dci_status dci_index_fit_with(dci_index *index, size_t n_queries, const void *queries, size_t ld,
+                              const dci_progress *progress)
+{
         DCI_TRY(dci_index_check_writer(index));
         if (index->config.dim > DCI_SKETCH_MAX_FIT_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dimension %zu is more than a transform can be learned for, %zu",
@@ -138,7 +173,7 @@ dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries
         dci_queries prepared;
         DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &prepared));
         pthread_mutex_lock(&index->writers);
-        const dci_status status = fit(index, &prepared);
+        const dci_status status = fit(index, &prepared, progress);
         pthread_mutex_unlock(&index->writers);
         dci_queries_free(index, &prepared);
         return status;

@@ -63,6 +63,18 @@ typedef struct portion {
         int32_t listed[DCI_SCAN_ROWS]; /* room for slots */
 } portion;
 
+/* Arrays of a worker, which a small stack has no room for. */
+#define SAMPLE_UNITS (4 * DCI_SCAN_UNITS)
+#define SAMPLE_ROWS (SAMPLE_UNITS * DCI_CODE_UNIT)
+typedef struct room {
+        portion portion;
+        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], goodness[DCI_MANY_QUERIES * DCI_SCAN_ROWS];
+        float bounds[DCI_SCAN_ROWS], raw[DCI_SCAN_ROWS];
+        int32_t slots[DCI_SCAN_ROWS];
+        float sample[DCI_MANY_QUERIES][SAMPLE_ROWS];
+        int32_t order[SAMPLE_ROWS];
+} room;
+
 static void take_run(const ranking *r, size_t first, portion *out)
 {
         const size_t left = r->flat->view.n - first;
@@ -162,6 +174,7 @@ typedef struct task_state {
         dci_topk best;                     /* by score */
         dci_topk ranked[DCI_MANY_QUERIES]; /* by estimate */
         struct counts *counts;
+        room *room;
 } task_state;
 
 /* The next portion from position `first` of the selection on; false at its end. */
@@ -182,28 +195,28 @@ static bool next_portion(const ranking *r, const task_state *t, size_t *first, p
  * Where to start: a sample of rows, evenly spread, gives an estimate of the last one that is kept. The guess is set low
  * enough to hold but once in a thousand queries (as in flat/batch.c); where it did not, rows are ranked again without.
  */
-#define SAMPLE_UNITS (4 * DCI_SCAN_UNITS)
-#define SAMPLE_ROWS (SAMPLE_UNITS * DCI_CODE_UNIT)
-
 static void guess(const ranking *r, task_state *t)
 {
         const size_t n = r->flat->view.n, step = n / DCI_CODE_UNIT / SAMPLE_UNITS;
         const double expected = (double)r->keep * SAMPLE_ROWS / (double)n;
         const double rank = ceil(expected + 3.0 * sqrt(expected) + 2.0);
-        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], sample[DCI_MANY_QUERIES][SAMPLE_ROWS];
-        int32_t order[SAMPLE_ROWS];
+        float *estimates = t->room->estimates, (*sample)[SAMPLE_ROWS] = t->room->sample;
+        portion *p = &t->room->portion;
         if (!t->selection->all || step < 4 || rank > SAMPLE_ROWS / 4)
                 return;
         for (size_t s = 0; s < SAMPLE_UNITS; s += DCI_SCAN_UNITS) {
-                portion p = {.n_units = DCI_SCAN_UNITS, .count = DCI_SCAN_ROWS, .slots = p.listed, .dense = true};
+                p->n_units = DCI_SCAN_UNITS;
+                p->count = DCI_SCAN_ROWS;
+                p->slots = p->listed;
+                p->dense = true;
                 for (size_t u = 0; u < DCI_SCAN_UNITS; u++) {
                         const size_t unit = (s + u) * step;
-                        p.units[u] = dci_view_unit(&r->flat->view, unit);
+                        p->units[u] = dci_view_unit(&r->flat->view, unit);
                         for (size_t i = 0; i < DCI_CODE_UNIT; i++)
-                                p.listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
+                                p->listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
                 }
-                estimate(r, &t->coded, &p, estimates);
-                adjust(r, &p, t->n_queries, estimates, NULL);
+                estimate(r, &t->coded, p, estimates);
+                adjust(r, p, t->n_queries, estimates, NULL);
                 for (size_t q = 0; q < t->n_queries; q++)
                         memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
         }
@@ -213,31 +226,32 @@ static void guess(const ranking *r, task_state *t)
                         sum += sample[q][i];
                 if (sum == sum) /* a file may hold codes that overflow */
                         t->ranked[q].threshold =
-                                r->flat->kernels->reached_by(sample[q], SAMPLE_ROWS, (size_t)rank, order);
+                                r->flat->kernels->reached_by(sample[q], SAMPLE_ROWS, (size_t)rank, t->room->order);
         }
 }
 
 static void rank_all(const ranking *r, task_state *t)
 {
-        float estimates[DCI_MANY_QUERIES * DCI_SCAN_ROWS], goodness[DCI_MANY_QUERIES * DCI_SCAN_ROWS];
-        portion p;
-        for (size_t first = 0; next_portion(r, t, &first, &p);) {
-                float *values = p.dense ? estimates : goodness;
-                estimate(r, &t->coded, &p, estimates);
-                for (size_t q = 0; q < t->n_queries && !p.dense; q++)
-                        compact(&p, estimates + q * DCI_SCAN_ROWS, goodness + q * DCI_SCAN_ROWS);
-                adjust(r, &p, t->n_queries, values, NULL);
+        float *estimates = t->room->estimates, *goodness = t->room->goodness;
+        portion *p = &t->room->portion;
+        for (size_t first = 0; next_portion(r, t, &first, p);) {
+                float *values = p->dense ? estimates : goodness;
+                estimate(r, &t->coded, p, estimates);
+                for (size_t q = 0; q < t->n_queries && !p->dense; q++)
+                        compact(p, estimates + q * DCI_SCAN_ROWS, goodness + q * DCI_SCAN_ROWS);
+                adjust(r, p, t->n_queries, values, NULL);
                 for (size_t q = 0; q < t->n_queries; q++)
-                        dci_topk_add(&t->ranked[q], values + q * DCI_SCAN_ROWS, p.count, (int32_t)p.first_slot,
-                                     p.slots);
-                t->counts->looked_at += p.count * t->n_queries;
+                        dci_topk_add(&t->ranked[q], values + q * DCI_SCAN_ROWS, p->count, (int32_t)p->first_slot,
+                                     p->slots);
+                t->counts->looked_at += p->count * t->n_queries;
         }
 }
 
 /* One query, without a guess. */
 static void rank_again(const ranking *r, task_state *t, size_t q, void *memory)
 {
-        task_state alone = {.selection = t->selection, .query = t->query + q, .n_queries = 1, .counts = t->counts};
+        task_state alone = {
+                .selection = t->selection, .query = t->query + q, .n_queries = 1, .counts = t->counts, .room = t->room};
         dci_topk_init(&alone.ranked[0], r->flat->kernels, r->flat->ids, r->keep, true, memory);
         alone.coded = dci_coded_one(&t->coded, q);
         rank_all(r, &alone);
@@ -283,36 +297,34 @@ static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memo
 {
         const float limit = reached(r, t, q);
         const dci_coded one = dci_coded_one(&t->coded, q);
-        float estimates[DCI_SCAN_ROWS], goodness[DCI_SCAN_ROWS], bounds[DCI_SCAN_ROWS];
-        portion p;
+        room *here = t->room;
+        portion *p = &here->portion;
         dci_topk_init(&t->best, r->flat->kernels, r->flat->ids, r->k_held, dci_metric_descending(r->flat->metric),
                       best_memory);
-        for (size_t first = 0; next_portion(r, t, &first, &p);) {
-                int32_t slots[DCI_SCAN_ROWS];
-                float raw[DCI_SCAN_ROWS];
+        for (size_t first = 0; next_portion(r, t, &first, p);) {
                 size_t n = 0;
-                estimate(r, &one, &p, estimates);
-                compact(&p, estimates, goodness);
-                dci_coded_bound(r->frames, &one, 0, p.units, p.n_units, r->guarantee, raw);
-                compact(&p, raw, bounds);
-                adjust(r, &p, 1, goodness, bounds);
-                for (size_t i = 0; i < p.count; i++) {
-                        slots[n] = p.slots == NULL ? (int32_t)(p.first_slot + i) : p.slots[i];
-                        n += !(goodness[i] + bounds[i] < limit); /* NaN counts as "may be" */
+                estimate(r, &one, p, here->estimates);
+                compact(p, here->estimates, here->goodness);
+                dci_coded_bound(r->frames, &one, 0, p->units, p->n_units, r->guarantee, here->raw);
+                compact(p, here->raw, here->bounds);
+                adjust(r, p, 1, here->goodness, here->bounds);
+                for (size_t i = 0; i < p->count; i++) {
+                        here->slots[n] = p->slots == NULL ? (int32_t)(p->first_slot + i) : p->slots[i];
+                        n += !(here->goodness[i] + here->bounds[i] < limit); /* NaN counts as "may be" */
                 }
-                score(r, t, q, slots, n);
+                score(r, t, q, here->slots, n);
         }
 }
 
 /* Estimates of codes that overflow, as a file may hold them, rank nothing: then all rows are scored. */
 static void score_all(const ranking *r, task_state *t, size_t q)
 {
-        portion p;
-        for (size_t first = 0; next_portion(r, t, &first, &p);) {
-                int32_t slots[DCI_SCAN_ROWS];
-                for (size_t i = 0; i < p.count; i++)
-                        slots[i] = p.slots == NULL ? (int32_t)(p.first_slot + i) : p.slots[i];
-                score(r, t, q, slots, p.count);
+        portion *p = &t->room->portion;
+        int32_t *slots = t->room->slots;
+        for (size_t first = 0; next_portion(r, t, &first, p);) {
+                for (size_t i = 0; i < p->count; i++)
+                        slots[i] = p->slots == NULL ? (int32_t)(p->first_slot + i) : p->slots[i];
+                score(r, t, q, slots, p->count);
         }
 }
 
@@ -343,6 +355,8 @@ static void rank_task(void *arg, size_t task, size_t worker)
         dci_coded_make(r->frames, r->n_frames, queries->rows + t.query * queries->ld, queries->ld, t.n_queries,
                        at + r->coding_bytes, at, &t.coded);
         at += r->coding_bytes + r->coded_bytes;
+        t.room = (room *)(void *)at;
+        at += dci_lines(sizeof *t.room);
         void *best_memory = at;
         at += dci_topk_bytes(r->k_held);
         for (size_t q = 0; q < t.n_queries; q++)
@@ -402,8 +416,8 @@ static dci_status run(ranking *r, dci_search_stats *stats)
         r->n_frames = atomic_load(&r->frames->n);
         r->coding_bytes = dci_frames_scratch_bytes(r->frames);
         r->coded_bytes = dci_coded_bytes(r->frames, r->n_frames, r->group);
-        r->worker_bytes =
-                r->coding_bytes + r->coded_bytes + dci_topk_bytes(r->k_held) + r->group * dci_topk_bytes(r->keep);
+        r->worker_bytes = r->coding_bytes + r->coded_bytes + dci_lines(sizeof(room)) + dci_topk_bytes(r->k_held) +
+                          r->group * dci_topk_bytes(r->keep);
         r->scratch = dci_alloc(flat->context, r->n_workers, r->worker_bytes);
         r->counts = dci_calloc(flat->context, r->n_workers, sizeof *r->counts);
         dci_status status = DCI_ERR_MEMORY;

@@ -118,7 +118,8 @@ static void enter_hits(const batch *b, batch_worker *w, size_t block, size_t fir
  * Bounds for one tile: |product - true inner product| <= lost_q N + (Q + lost_q) lost + gamma (Q + lost_q) (N + lost) + tiny,
  * with Q, N the lengths of the query and of the longest row, lost_* the lengths of what rounding to bf16 took away, and gamma
  * for summing in any order in binary32, for the canonical kernel's own rounding and for this computation's. tiny covers the
- * numbers below 2^-126 that tile arithmetic flushes to zero.
+ * numbers below 2^-126 that tile arithmetic flushes to zero. Canonical cosines near 1 take another inverse norm, which
+ * differs by up to (dim / 8 + 16) u, and then may become 1 (flat.c), where both lengths are 1: at_one.
  */
 static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, const batch_rows *tile)
 {
@@ -127,11 +128,12 @@ static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, const 
         const float gamma = (2.0f * dim + dim / 16.0f + 160.0f) * 0x1p-24f;
         const float gamma_l2 = (dim / 16.0f + 40.0f) * 0x1p-23f;
         const bool l2 = b->flat->metric == DCI_METRIC_L2;
+        const float at_one = b->flat->metric == DCI_METRIC_COSINE ? (dim / 8.0f + 32.0f) * 0x1p-24f : 0.0f;
         for (size_t q = 0; q < n_queries; q++) {
                 float length = w->length[q], query_lost = w->lost[q], limit = w->lists[q].limit;
                 float error = query_lost * longest + (length + query_lost) * lost +
                               gamma * (length + query_lost) * (longest + lost) +
-                              dim * 0x1p-120f * (1.0f + length + longest);
+                              dim * 0x1p-120f * (1.0f + length + longest) + at_one;
                 if (l2) {
                         error = 2.0f * error + gamma_l2 * (longest * longest + length * length);
                         /* g >= limit - error, solved for product - |row|^2 / 2. */

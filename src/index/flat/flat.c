@@ -11,6 +11,49 @@
 
 #include "index/flat/flat.h"
 
+/*
+ * Cosines of this size or more become 1 (or -1), so that equal rows score exactly 1. The inner product of equal rows is their
+ * squared norm S, bit for bit: norm2 sums in the order of the row kernels, and elements widen exactly. Their cosine is then
+ * (S r) r with r = 1 / sqrt(S). With u = 2^-24, rounding gives sqrt(S) a factor 1 + a, the quotient 1 + b and the products 1 + c
+ * and 1 + d, each of a to d at most u in size; nothing underflows, as S is in [DCI_MIN_NORM2, DCI_MAX_NORM2]. So the result is
+ * (1 + b)^2 (1 + c) (1 + d) / (1 + a)^2 >= (1 - u)^4 / (1 + u)^2 >= 1 - 6 u. The true cosine is at most 1: lowering a score to
+ * 1 reduces its error, raising one from 1 - 6 u on adds at most 6 u.
+ */
+#define ONE_FROM (1.0f - 6.0f * 0x1p-24f)
+
+/* The cosine of a query and a row that is 1 or nearly so. Takes the row's inverse norm from the row: a stored one may be from
+ * a file of a level with another order of sums (scalar), which differs by up to (dim / 8 + 16) u. */
+static float near_one(const dci_flat *flat, size_t query, size_t first, const int32_t *slots)
+{
+        const dci_rows *rows = flat->view.rows;
+        const dci_queries *queries = flat->queries;
+        const void *row;
+        float score;
+        dci_view_pointers(&flat->view, first, slots, 1, &row);
+        flat->kernels->score_rows[rows->dtype - 1][DCI_FORM_DOT](queries->rows + query * queries->ld, &row, 1,
+                                                                 rows->dim, &score);
+        score *= 1.0f / sqrtf(flat->kernels->norm2[rows->dtype - 1](row, rows->dim));
+        score *= queries->inverse_norms[query];
+        return fabsf(score) < ONE_FROM ? score : copysignf(1.0f, score);
+}
+
+/* Inner products of one query to cosines in [-1, 1], in place. */
+static void to_cosines(const dci_flat *flat, size_t query, size_t first, const int32_t *slots, size_t count,
+                       const float *inverse, float *scores)
+{
+        const float scale = flat->queries->inverse_norms[query];
+        const float near = 1.0f - ((float)flat->view.rows->dim / 4.0f + 64.0f) * 0x1p-24f;
+        int found = 0;
+        for (size_t i = 0; i < count; i++) {
+                scores[i] = scores[i] * inverse[i] * scale;
+                found |= fabsf(scores[i]) >= near;
+        }
+        for (size_t i = 0; found != 0 && i < count; i++)
+                if (fabsf(scores[i]) >= near)
+                        scores[i] =
+                                near_one(flat, query, slots == NULL ? first + i : 0, slots == NULL ? NULL : slots + i);
+}
+
 void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t first, const int32_t *slots,
                     size_t count, float *out)
 {
@@ -39,12 +82,8 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
                 return;
         float inverse[DCI_TOPK_BLOCK];
         dci_view_norms(&flat->view, first, slots, count, inverse);
-        for (size_t i = 0; i < n_queries; i++) {
-                const float scale = queries->inverse_norms[query + i];
-                float *scores = out + i * DCI_TOPK_BLOCK;
-                for (size_t j = 0; j < count; j++)
-                        scores[j] = scores[j] * inverse[j] * scale;
-        }
+        for (size_t i = 0; i < n_queries; i++)
+                to_cosines(flat, query + i, first, slots, count, inverse, out + i * DCI_TOPK_BLOCK);
 }
 
 void dci_flat_pad(size_t n, size_t k, int64_t *out_ids, float *out_scores)

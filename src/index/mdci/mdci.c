@@ -111,7 +111,8 @@ static void carry_out(dci_index *index, dci_tree_plan *plan, dci_rows *staged, d
         publish(index);
 }
 
-static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *plan, int32_t *slots)
+static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *plan, int32_t *slots,
+                         const dci_progress *progress)
 {
         dci_index *index = b->index;
         dci_idmap *old = atomic_load(&index->map), *map = NULL;
@@ -123,7 +124,7 @@ static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *pl
         }
         if (status == DCI_OK) {
                 map = map_for(index, b->n_new, dci_batch_end(b));
-                status = map == NULL ? DCI_ERR_MEMORY : DCI_OK;
+                status = map == NULL ? DCI_ERR_MEMORY : dci_progress_end(progress, b->n, index);
         }
         if (status == DCI_OK) {
                 dci_index_exclusive_begin(index);
@@ -143,7 +144,8 @@ static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *pl
 }
 
 /* *out_alone: the tree must be rebuilt. */
-static dci_status insert_few(const dci_batch *b, dci_rows *staged, const dci_tree_source *source, bool *out_alone)
+static dci_status insert_few(const dci_batch *b, dci_rows *staged, const dci_tree_source *source, bool *out_alone,
+                             const dci_progress *progress)
 {
         dci_index *index = b->index;
         dci_tree_plan plan;
@@ -155,7 +157,7 @@ static dci_status insert_few(const dci_batch *b, dci_rows *staged, const dci_tre
                                                                        b->n - b->n_new, b->old_ids, &plan, out_alone);
         if (status == DCI_OK) {
                 if (!*out_alone)
-                        status = insert(b, staged, &plan, slots);
+                        status = insert(b, staged, &plan, slots, progress);
                 dci_tree_plan_free(&plan);
         }
         dci_free(index->context, slots, b->n, sizeof *slots);
@@ -201,7 +203,7 @@ static dci_status add_staged(dci_batch *b, dci_rows *staged, bool much, const dc
                 dci_tree_source source;
                 status = source_of(index->context, staged, b->n, &source);
                 if (status == DCI_OK)
-                        status = insert_few(b, staged, &source, &alone);
+                        status = insert_few(b, staged, &source, &alone, progress);
                 source_free(index->context, &source);
         }
         if (status == DCI_OK && alone)

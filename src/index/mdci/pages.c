@@ -21,8 +21,8 @@ static dci_status begin(const dci_index *index, bool for_shape)
         return kind == DCI_KIND_MDCI
                        ? dci_fail(DCI_ERR_UNSUPPORTED,
                                   "the pages of an index of kind AUTO may go at any change: create it of kind MDCI")
-                       : dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %d",
-                                  (int)kind);
+                       : dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %s",
+                                  kind == DCI_KIND_FLAT ? "FLAT" : "PDCI");
 }
 
 dci_status dci_index_pages(const dci_index *index, size_t capacity, dci_page *out_pages, size_t *out_count)

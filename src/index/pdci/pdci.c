@@ -17,6 +17,7 @@ typedef struct pdci_scratch {
         float *farthest;    /* n: largest difference of each row; infinite where the row is not admitted */
         float *differences; /* n: differences of one simple index */
         float *kept;        /* n + 16 */
+        float *sample;      /* SAMPLE */
         int32_t *order;     /* n + 8192 */
         uint64_t *keys;     /* 2 n */
 } pdci_scratch;
@@ -26,6 +27,7 @@ static size_t lay_out(void *memory, size_t n, pdci_scratch *out)
         const dci_arena_part parts[] = {{n * sizeof(float), &out->farthest},
                                         {n * sizeof(float), &out->differences},
                                         {(n + DCI_LANES) * sizeof(float), &out->kept},
+                                        {SAMPLE * sizeof(float), &out->sample},
                                         {(n + SAMPLE) * sizeof(int32_t), &out->order},
                                         {2 * n * sizeof(uint64_t), &out->keys}};
         return DCI_ARENA(parts, memory);
@@ -66,14 +68,14 @@ static void bound_last_visit(const dci_pdci_cell *cell, const float *projections
 {
         const size_t n = cell->n, m = cell->n_simp;
         const size_t wanted = SAMPLE / m > 0 ? SAMPLE / m : 1; /* of each simple index */
-        float sample[SAMPLE] = {0}, high;
+        float high;
         size_t n_sample = 0;
         for (size_t j = 0; j < m && n_sample < SAMPLE; j++) {
                 measure(cell, projections, first + j, 1, s->differences);
                 for (size_t i = 0; i < wanted && n_sample < SAMPLE; i++)
-                        sample[n_sample++] = s->differences[i * n / wanted];
+                        s->sample[n_sample++] = s->differences[i * n / wanted];
         }
-        dci_select_bounds(cell->kernels, sample, n_sample, n * m, visit, s->order, out_low, &high);
+        dci_select_bounds(cell->kernels, s->sample, n_sample, n * m, visit, s->order, out_low, &high);
         *out_high = high < FLT_MAX ? high : FLT_MAX;
 }
 
