@@ -173,7 +173,7 @@ class Index(Editable):
         for name, value in of_kind.items():
             if value is None:
                 continue
-            if kind != _KIND_OF[name] and not (kind == "auto" and _KIND_OF[name] == "mdci"):
+            if kind != _KIND_OF[name] and not (kind == "auto" and name in _OF_AUTO):
                 raise InvalidError(f"{name} is {value!r}, an option of kind {_KIND_OF[name]!r}: the kind is {kind!r}")
             setattr(config, name, (as_number if name.startswith("promotion_prob") else as_count)(value, name))
         config.sketch_bits = as_count(sketch_bits, "sketch_bits", 2**31 - 1)
@@ -456,6 +456,8 @@ _KIND_OF = {
     "top_nodes": "mdci",
     "cell_simp_indices": "mdci",
 }
+# Those of them that "auto" takes for when it is "mdci".
+_OF_AUTO = ("promotion_prob", "promotion_prob_subseq", "page_rows", "top_nodes")
 _MEMORY = ("rows", "ids", "norms", "projections", "codes", "other", "total")
 
 
