@@ -32,7 +32,7 @@ def test_an_option_is_for_its_kind_alone(name, kind):
     own, values = OF_KIND[name]
     for value in values:
         if kind == "auto" and name == "page_rows" and value < 16:  # it will have codes
-            with pytest.raises(dci.InvalidError, match="page_rows is 4, .* at least 16"):
+            with pytest.raises(dci.InvalidError, match=r"page_rows is 4, .* at least 16"):
                 dci.Index(16, kind=kind, page_rows=value)
             continue
         if kind == own or (kind == "auto" and name in OF_AUTO):
