@@ -48,6 +48,7 @@ set(dci_sources
     src/cluster/kmeans_run.c
     src/cluster/kmeans_step.c
     src/index/access.c
+    src/index/auto.c
     src/index/batch.c
     src/index/candidates.c
     src/index/config.c
@@ -59,6 +60,7 @@ set(dci_sources
     src/index/kinds.c
     src/index/queries.c
     src/index/range.c
+    src/index/rebuild.c
     src/index/remove.c
     src/index/rows.c
     src/index/search.c
@@ -83,6 +85,7 @@ set(dci_sources
     src/index/pdci/pdci.c
     src/index/pdci/project.c
     src/index/pdci/search.c
+    src/index/persist/auto.c
     src/index/persist/codes.c
     src/index/persist/kinds.c
     src/index/persist/load.c

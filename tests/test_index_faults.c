@@ -64,7 +64,7 @@ START_TEST(bad_configs_are_refused)
         REFUSE(dim, DCI_MAX_DIM + 1, DCI_ERR_LIMIT, "1048577");
         REFUSE(dim, SIZE_MAX, DCI_ERR_LIMIT, "dim");
         REFUSE(kind, 0, DCI_ERR_INVALID, "kind is 0, expected ");
-        REFUSE(kind, 99, DCI_ERR_INVALID, "kind is 99, expected FLAT, PDCI or MDCI");
+        REFUSE(kind, 99, DCI_ERR_INVALID, "kind is 99, expected FLAT, PDCI, MDCI or AUTO");
         REFUSE(metric, 0, DCI_ERR_INVALID, "metric is 0, expected ");
         REFUSE(metric, 4, DCI_ERR_INVALID, "metric is 4, expected L2, IP or COSINE");
         REFUSE(metric, -1, DCI_ERR_INVALID, "metric is -1, expected ");

@@ -12,10 +12,10 @@
 /* What is built: an index of a kind, without codes or with codes of some width, learned or not. */
 typedef struct ann_arm {
         dci_index_kind kind;
-        int32_t sketch_bits; /* 0: no codes */
+        int32_t sketch_bits; /* 0: no codes; auto: as the library says */
         bool fitted;
 } ann_arm;
-#define ANN_MAX_ARMS 33 /* three kinds, each without codes and with five widths of both sorts */
+#define ANN_MAX_ARMS 44 /* four kinds, each without codes and with five widths of both sorts */
 
 /* The codes that rank rows. */
 typedef struct ann_codes {
@@ -80,6 +80,8 @@ typedef struct ann_row {
         double proposed;               /* the same: ranked by codes or other cheap arithmetic first */
         size_t bytes;
         dci_tree_stats tree; /* n_levels 0: no tree */
+        dci_index_kind used; /* what auto came to, with so many bits; else what the arm says */
+        int32_t used_bits;
 } ann_row;
 
 typedef struct ann_job {

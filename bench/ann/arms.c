@@ -19,7 +19,7 @@ void ann_list_arms(ann_options *o)
                         const bool exact = kind == DCI_KIND_FLAT && bits == 0;
                         if (!exact && (!bench_has_kind(&o->index, kind) || (codes->widths & 1 << bits) == 0))
                                 continue;
-                        if (bits == 0 || codes->unfitted)
+                        if (bits == 0 || codes->unfitted) /* of auto, 0: as the library says */
                                 o->arms[o->n_arms++] = (ann_arm){kind, bits, false};
                         if (bits > 0 && codes->fitted)
                                 o->arms[o->n_arms++] = (ann_arm){kind, bits, true};
@@ -29,22 +29,32 @@ void ann_list_arms(ann_options *o)
 
 /* --- efforts --------------------------------------------------------------------------------------------------------------- */
 
+static const bench_shares rerank_library = {1, {0}};
+
+/* Whether the codes of an arm are a part of its efforts: auto has some, or none, as the rows say. */
+static bool with_codes(const ann_arm *arm)
+{
+        return arm->sketch_bits != 0 || arm->kind == DCI_KIND_AUTO;
+}
+
 static const bench_shares *reranks(const ann_options *o, const ann_arm *arm)
 {
         if (o->codes.rerank.n > 0)
                 return &o->codes.rerank;
+        if (arm->kind == DCI_KIND_AUTO)
+                return &rerank_library;
         return arm->sketch_bits <= 2 ? &rerank_few_bits : &rerank_more_bits;
 }
 
 size_t ann_effort_count(const ann_options *o, const ann_arm *arm)
 {
         const size_t n = bench_effort_count(&o->index, arm->kind);
-        return arm->sketch_bits == 0 ? n : n * (reranks(o, arm)->n + o->codes.guarantee.n);
+        return with_codes(arm) ? n * (reranks(o, arm)->n + o->codes.guarantee.n) : n;
 }
 
 bench_effort ann_effort_at(const ann_options *o, const ann_arm *arm, size_t i)
 {
-        if (arm->sketch_bits == 0)
+        if (!with_codes(arm))
                 return bench_effort_at(&o->index, arm->kind, i);
         const bench_shares *rerank = reranks(o, arm), *guarantee = &o->codes.guarantee;
         const size_t per_effort = rerank->n + guarantee->n, turn = i % per_effort;

@@ -60,7 +60,7 @@ static const char help_usage[] =
         "what to measure:\n"
         "  --k K                     neighbours per query, 1 to 65536 (default 10)\n"
         "  --recall R                that an effort must reach against exact search, above 0 and at most 1 (default 0.95)\n"
-        "  --kind flat|pdci|mdci     the index kind (default mdci)\n"
+        "  --kind KIND               index kind: flat, pdci, mdci or auto (default mdci)\n"
         "  --repeat R                timed rounds, whose median counts, 1 to 1000 (default 3); builds stop after 10 seconds\n";
 
 static const char help_output[] =

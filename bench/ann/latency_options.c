@@ -23,7 +23,7 @@ static const char help_options[] =
         "what to measure:\n"
         "  --metric ip|l2|cosine     default: l2 for random rows, ip on traces, the file's own for HDF5\n"
         "  --k K                     neighbours per query, 1 to 65536 (default 10)\n"
-        "  --kind flat|pdci|mdci     the index kind (default mdci)\n"
+        "  --kind KIND               index kind: flat, pdci, mdci or auto (default mdci)\n"
         "  --n N                     rows in the index (default 32768; of a data set that has fewer, all but 256 pages' worth\n"
         "                            or a quarter, whichever is less)\n"
         "  --page N                  rows per call, 1 to 4096 (default 16)\n"

@@ -257,10 +257,13 @@ static dci_status fill_times(bench_run *run)
         for (size_t i = 0; i < run->n_rows; i++) {
                 ann_row *row = &run->rows[i];
                 dci_memory_report memory;
+                dci_index_config config;
                 dci_memory_report_init(&memory, sizeof memory);
-                dci_status status = dci_index_memory(run->indices[number_of(row)], &memory);
-                if (status != DCI_OK)
-                        return status;
+                dci_index_config_init(&config, sizeof config);
+                DCI_TRY(dci_index_memory(run->indices[number_of(row)], &memory));
+                DCI_TRY(dci_index_get_config(run->indices[number_of(row)], &config));
+                row->used = config.kind;
+                row->used_bits = config.sketch_bits;
                 row->bytes = memory.total;
                 row->tree = bench_tree_of(run->indices[number_of(row)]);
                 row->build_s = run->build_s[number_of(row)];

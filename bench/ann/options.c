@@ -31,7 +31,8 @@ static const char help_options[] =
         "  --metric ip|l2|cosine     default: ip on traces, the file's own for HDF5; otherwise it must be given\n"
         "  --k K                     neighbours per query, 1 to 16777216 (default 100 on traces, else 10)\n"
         "  --kind LIST               index kinds, comma separated: flat (exact search), pdci (Prioritized DCI), mdci (Multi-level\n"
-        "                            DCI). flat is always measured without codes, as what the others are held against\n"
+        "                            DCI), auto (what the library takes for so many rows; its effort is the library's own,\n"
+        "                            unless --prop-to-visit, --rerank or --guarantee name others). flat is always measured without codes, as what the others are held against\n"
         "                            (default flat)\n"
         "  --mode one|batch|both     one query per call, all queries in one call, or both (default both)\n"
         "  --group G                 take G queries in a row as a group, 1 to 8: one group per call, or all in one call.\n"
@@ -138,7 +139,8 @@ static dci_status check_codes(ann_options *o)
         dci_status status = read_fit(c);
         if (status != DCI_OK)
                 return status;
-        if (c->widths == 1 << 0 && (c->rerank.n > 0 || c->guarantee.n > 0 || c->fitted))
+        const bool automatic = bench_has_kind(&o->index, DCI_KIND_AUTO);
+        if (c->widths == 1 << 0 && (((c->rerank.n > 0 || c->guarantee.n > 0) && !automatic) || c->fitted))
                 return dci_fail(DCI_ERR_INVALID, "--%s needs --sketch-bits of 1 or more",
                                 c->rerank.n > 0      ? "rerank"
                                 : c->guarantee.n > 0 ? "guarantee"
@@ -146,9 +148,10 @@ static dci_status check_codes(ann_options *o)
         if (c->observation && o->source.trace == NULL)
                 return dci_fail(DCI_ERR_INVALID, "--fit observation needs --trace");
         /* The index would say so too, but after the data was read and the truth computed. */
-        if (c->widths != 1 << 0 && bench_has_kind(&o->index, DCI_KIND_MDCI) && o->index.page_rows < MIN_CODED_PAGE)
-                return dci_fail(DCI_ERR_INVALID, "--page-rows is %zu, with --sketch-bits at least %d",
-                                o->index.page_rows, MIN_CODED_PAGE);
+        const bool coded_tree = c->widths != 1 << 0 && bench_has_kind(&o->index, DCI_KIND_MDCI);
+        if ((coded_tree || automatic) && o->index.page_rows < MIN_CODED_PAGE)
+                return dci_fail(DCI_ERR_INVALID, "--page-rows is %zu, with %s at least %d", o->index.page_rows,
+                                coded_tree ? "--sketch-bits" : "--kind auto", MIN_CODED_PAGE);
         return DCI_OK;
 }
 

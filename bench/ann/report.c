@@ -15,7 +15,10 @@ typedef struct column {
 
 static void print_index(const ann_row *row, char *out)
 {
-        snprintf(out, CELL_BYTES, "%s", bench_kind_name(row->arm->kind));
+        if (row->arm->kind == DCI_KIND_AUTO)
+                snprintf(out, CELL_BYTES, "auto: %s", bench_kind_name(row->used));
+        else
+                snprintf(out, CELL_BYTES, "%s", bench_kind_name(row->arm->kind));
 }
 
 /* What the row was measured with, as far as its kind asks for anything. */
@@ -25,10 +28,10 @@ static void print_effort(const ann_row *row, char *out)
         const bench_effort *e = &row->effort;
         int n = 0;
         *out = '\0';
-        if (row->arm->kind == DCI_KIND_PDCI)
+        if (row->used == DCI_KIND_PDCI)
                 snprintf(out, CELL_BYTES, "%zux%zu visit %g retrieve %g", o->num_comp_indices, o->num_simp_indices,
                          e->prop_to_visit, e->prop_to_retrieve);
-        if (row->arm->kind != DCI_KIND_MDCI)
+        if (row->used != DCI_KIND_MDCI)
                 return;
         if (e->field_of_view > 0)
                 n = snprintf(out, CELL_BYTES, "%g view %zu", o->promotion_prob, e->field_of_view);
@@ -43,13 +46,13 @@ static void print_effort(const ann_row *row, char *out)
 static void print_codes(const ann_row *row, char *out, size_t size)
 {
         const bench_effort *e = &row->effort;
-        const int n = snprintf(out, size, "%d bit%s%s", (int)row->arm->sketch_bits,
-                               row->arm->sketch_bits == 1 ? "" : "s", row->arm->fitted ? " fitted" : "");
+        const int n = snprintf(out, size, "%d bit%s%s", (int)row->used_bits, row->used_bits == 1 ? "" : "s",
+                               row->arm->fitted ? " fitted" : "");
         if (e->guarantee > 0)
                 snprintf(out + n, size - (size_t)n, " guarantee %g", e->guarantee);
         else if (isinf(e->rerank))
                 snprintf(out + n, size - (size_t)n, " all");
-        else
+        else if (e->rerank > 0)
                 snprintf(out + n, size - (size_t)n, " x%g", e->rerank);
 }
 
@@ -57,7 +60,7 @@ static void print_params(const ann_row *row, char *out)
 {
         print_effort(row, out);
         size_t n = strlen(out);
-        if (row->arm->sketch_bits > 0) {
+        if (row->used_bits > 0) {
                 if (n > 0)
                         out[n++] = ' ';
                 print_codes(row, out + n, CELL_BYTES - n);
@@ -249,8 +252,9 @@ static bool add_codes(json_t *json, const ann_row *row)
 {
         const ann_arm *arm = row->arm;
         const bench_effort *e = &row->effort;
-        const bool all = arm->sketch_bits == 0 || isinf(e->rerank);
-        return json_object_set_new(json, "sketch_bits", json_integer(arm->sketch_bits)) == 0 &&
+        const bool all = row->used_bits == 0 || isinf(e->rerank);
+        return json_object_set_new(json, "used", json_string(bench_kind_name(row->used))) == 0 &&
+               json_object_set_new(json, "sketch_bits", json_integer(row->used_bits)) == 0 &&
                json_object_set_new(json, "fitted", json_boolean(arm->fitted)) == 0 &&
                json_object_set_new(json, "rerank", all ? json_null() : json_real(e->rerank)) == 0 &&
                json_object_set_new(json, "guarantee", e->guarantee > 0 ? json_real(e->guarantee) : json_null()) == 0 &&

@@ -38,7 +38,7 @@ static const char help_options[] =
         "  --dataset NAME            whose steps to play (default: the only one in the file)\n"
         "  --metric ip|l2|cosine     default: ip on traces, the file's own for HDF5; otherwise it must be given\n"
         "  --k K                     neighbours per query, 1 to 16777216 (default 100 on traces, else 10)\n"
-        "  --kind flat|pdci|mdci     the index kind (default mdci)\n"
+        "  --kind KIND               index kind: flat, pdci, mdci or auto (default mdci)\n"
         "  --batch N                 rows per call that inserts or removes, 1 to 1048576 (default 16)\n"
         "  --mode one|batch          one query per call, or all in one call (default one)\n";
 

@@ -7,7 +7,7 @@
 const bench_choice bench_metrics[] = {
         {"ip", DCI_METRIC_IP}, {"l2", DCI_METRIC_L2}, {"cosine", DCI_METRIC_COSINE}, {NULL, 0}};
 const bench_choice bench_kinds[] = {
-        {"flat", DCI_KIND_FLAT}, {"pdci", DCI_KIND_PDCI}, {"mdci", DCI_KIND_MDCI}, {NULL, 0}};
+        {"flat", DCI_KIND_FLAT}, {"pdci", DCI_KIND_PDCI}, {"mdci", DCI_KIND_MDCI}, {"auto", DCI_KIND_AUTO}, {NULL, 0}};
 const bench_choice bench_modes[] = {
         {"one", BENCH_MODE_ONE}, {"batch", BENCH_MODE_BATCH}, {"both", BENCH_MODE_BOTH}, {NULL, 0}};
 const bench_choice bench_dtypes[] = {{"f32", DCI_F32}, {"f16", DCI_F16}, {"bf16", DCI_BF16}, {NULL, 0}};
@@ -114,7 +114,7 @@ const char bench_index_help[] =
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "\n"
-        "of pdci and mdci, each refused without its kind; flat always spends everything:\n"
+        "of pdci and mdci, each refused without its kind; flat always spends everything; auto takes those of the tree:\n"
         "  --seed N                  of pdci's directions and mdci's promotions, 0 to 9223372036854775807 (default 0)\n"
         "  --num-comp-indices N      pdci: composite indices, each of which proposes candidates, 1 to 4096 (default 2)\n"
         "  --num-simp-indices N      pdci: simple indices (random directions) of each, 1 to 4096 (default 7); 4096 in all\n"
@@ -161,23 +161,24 @@ void bench_index_options_list(bench_index_options *o, int32_t kinds, bench_optio
 /* Refuses an option that no measured kind uses. */
 static dci_status check_needs(const bench_index_options *o)
 {
-        enum { P = 1 << DCI_KIND_PDCI, M = 1 << DCI_KIND_MDCI };
+        enum { P = 1 << DCI_KIND_PDCI, M = 1 << DCI_KIND_MDCI, A = 1 << DCI_KIND_AUTO };
         const struct {
                 const char *name;
                 bool given;
                 int32_t kinds;
         } options[] = {{"num-comp-indices", o->num_comp_indices != BENCH_ALL, P},
                        {"num-simp-indices", o->num_simp_indices != BENCH_ALL, P},
-                       {"promotion-prob", o->promotion_prob > 0, M},
-                       {"promotion-prob-subseq", o->promotion_prob_subseq > 0, M},
-                       {"page-rows", o->page_rows != BENCH_ALL, M},
-                       {"top-nodes", o->top_nodes != BENCH_ALL, M},
+                       {"promotion-prob", o->promotion_prob > 0, M | A},
+                       {"promotion-prob-subseq", o->promotion_prob_subseq > 0, M | A},
+                       {"page-rows", o->page_rows != BENCH_ALL, M | A},
+                       {"top-nodes", o->top_nodes != BENCH_ALL, M | A},
                        {"cell-simp-indices", o->cell_simp_indices != BENCH_ALL, M},
                        {"field-of-view", o->field_of_view.n > 0, M},
-                       {"seed", o->seed != BENCH_ALL, P | M},
-                       {"prop-to-visit", o->prop_to_visit.n > 0, P | M},
+                       {"seed", o->seed != BENCH_ALL, P | M | A},
+                       {"prop-to-visit", o->prop_to_visit.n > 0, P | M | A},
                        {"prop-to-retrieve", o->prop_to_retrieve.n > 0, P | M}};
-        static const char *const names[] = {"pdci", "mdci", "pdci or mdci"};
+        static const char *const names[] = {"pdci",         "mdci",         "pdci or mdci",      "auto",
+                                            "pdci or auto", "mdci or auto", "pdci, mdci or auto"};
         for (size_t i = 0; i < sizeof options / sizeof *options; i++)
                 if (options[i].given && (o->kinds & options[i].kinds) == 0)
                         return dci_fail(DCI_ERR_INVALID, "--%s needs --kind %s", options[i].name,
@@ -275,12 +276,13 @@ static bench_shares visits(const bench_index_options *o, dci_index_kind kind)
 {
         if (kind == DCI_KIND_FLAT || (kind == DCI_KIND_MDCI && o->field_of_view.n > 0))
                 return all;
-        return given_or(&o->prop_to_visit, kind == DCI_KIND_PDCI ? &all : o->sweep ? &sweep_visit : &tenth);
+        const bool tree = kind == DCI_KIND_MDCI;
+        return given_or(&o->prop_to_visit, !tree ? &all : o->sweep ? &sweep_visit : &tenth);
 }
 
 static bench_shares retrieves(const bench_index_options *o, dci_index_kind kind)
 {
-        if (kind == DCI_KIND_FLAT || (kind == DCI_KIND_MDCI && o->cell_simp_indices == 0))
+        if (kind == DCI_KIND_FLAT || kind == DCI_KIND_AUTO || (kind == DCI_KIND_MDCI && o->cell_simp_indices == 0))
                 return all;
         return given_or(&o->prop_to_retrieve, kind != DCI_KIND_PDCI ? &all : o->sweep ? &sweep_retrieve : &tenth);
 }
@@ -347,7 +349,7 @@ dci_status bench_index_create(dci_context *context, const bench_index_options *o
         config.promotion_prob_subseq = o->promotion_prob_subseq;
         config.page_rows = o->page_rows;
         config.top_nodes = o->top_nodes;
-        config.cell_simp_indices = o->cell_simp_indices;
+        config.cell_simp_indices = kind == DCI_KIND_AUTO ? 0 : o->cell_simp_indices;
         config.sketch_bits = o->sketch_bits;
         return dci_index_create(context, &config, out);
 }

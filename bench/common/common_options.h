@@ -8,14 +8,14 @@
 #include "bench/common/options.h"
 
 /* Kinds count from 1. */
-#define BENCH_N_KINDS (DCI_KIND_MDCI + 1)
+#define BENCH_N_KINDS (DCI_KIND_AUTO + 1)
 
 extern const bench_choice bench_metrics[], bench_kinds[], bench_modes[], bench_dtypes[], bench_isas[], bench_widths[];
 
 /* The name of a value; "unknown" for one that has none. */
 const char *bench_choice_name(const bench_choice *choices, int32_t value);
 
-/* "l2", "ip", "cosine"; "flat", "pdci", "mdci" */
+/* "l2", "ip", "cosine"; "flat", "pdci", "mdci", "auto" */
 const char *bench_metric_name(dci_metric metric);
 const char *bench_kind_name(dci_index_kind kind);
 

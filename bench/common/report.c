@@ -73,6 +73,11 @@ json_t *bench_config_json(const bench_index_options *o, dci_index_kind kind)
                                  o->promotion_prob, "promotion_prob_subseq", o->promotion_prob_subseq, "page_rows",
                                  (json_int_t)o->page_rows, "top_nodes", (json_int_t)o->top_nodes, "cell_simp_indices",
                                  (json_int_t)o->cell_simp_indices, "seed", (json_int_t)o->seed);
+        if (kind == DCI_KIND_AUTO)
+                return json_pack("{s:s, s:f, s:f, s:I, s:I, s:I}", "kind", name, "promotion_prob", o->promotion_prob,
+                                 "promotion_prob_subseq", o->promotion_prob_subseq, "page_rows",
+                                 (json_int_t)o->page_rows, "top_nodes", (json_int_t)o->top_nodes, "seed",
+                                 (json_int_t)o->seed);
         return json_pack("{s:s}", "kind", name);
 }
 

@@ -45,7 +45,12 @@ enum {
          * belongs to the cell of the promoted row nearest to it, a search opens the best cells; rows come and go at any
          * time; exact at full effort
          */
-        DCI_KIND_MDCI = 3
+        DCI_KIND_MDCI = 3,
+        /**
+         * one of the others, by the number of rows, and changed as that changes: FLAT, then FLAT with codes, then MDCI
+         * with codes (dci_index_add has the rule)
+         */
+        DCI_KIND_AUTO = 4
 };
 
 /** Who owns the memory of the rows. */
@@ -87,7 +92,8 @@ typedef struct dci_index_config {
         int32_t zero_rows;
         /**
          * bits per element of the codes that rank rows before they are scored (sketch.h): 1, 2, 3, 4 or 8; 0 (default):
-         * none. At most DCI_SKETCH_MAX_DIM elements; MDCI: page_rows 16 or more.
+         * none. At most DCI_SKETCH_MAX_DIM elements; MDCI: page_rows 16 or more. AUTO: of the codes where it takes
+         * some, 0: 4; none beyond DCI_SKETCH_MAX_DIM elements.
          */
         int32_t sketch_bits;
         /** PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
@@ -97,25 +103,30 @@ typedef struct dci_index_config {
          * direction and costs 4 bytes per row. At most DCI_MAX_SIMPLE_INDICES in all.
          */
         size_t num_simp_indices;
-        /** PDCI, MDCI: of the directions and promotions; default 0. The same seed gives the same ones everywhere. */
+        /**
+         * PDCI, MDCI, AUTO: of the directions and promotions; default 0. The same seed gives the same ones everywhere.
+         */
         uint64_t seed;
         /**
-         * MDCI: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.035 (published runs:
-         * 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it.
+         * MDCI, AUTO: chance of a row to become a node of the lowest level, [0.001, 0.5]; default 0.035 (published
+         * runs: 0.03, 0.01). It is drawn from seed and id, so the order of adds has no part in it.
          */
         double promotion_prob;
-        /** MDCI: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
+        /** MDCI, AUTO: chance of a node to become one of the next level, [0.001, 0.5]; default 0.2 */
         double promotion_prob_subseq;
-        /** MDCI: rows of a page, a power of two from 4 to 256; default 16. Cells are made of whole pages. */
+        /**
+         * MDCI, AUTO: rows of a page, a power of two from 4 to 256; default 16. Cells are made of whole pages. AUTO: 16
+         * or more, as with sketch_bits.
+         */
         size_t page_rows;
         /**
-         * MDCI: another level is built above one of more nodes than this, 1 or more; default 4096: up to there, ranking
-         * all nodes costs less than the misses of a further level.
+         * MDCI, AUTO: another level is built above one of more nodes than this, 1 or more; default 4096: up to there,
+         * ranking all nodes costs less than the misses of a further level.
          */
         size_t top_nodes;
         /**
          * MDCI: simple indices by which P-DCI ranks the rows of the opened cells, at most DCI_MAX_SIMPLE_INDICES;
-         * default 0: all rows of an opened cell are scored, which is faster
+         * default 0: all rows of an opened cell are scored, which is faster. AUTO: 0.
          */
         size_t cell_simp_indices;
         size_t reserved; /**< zero */
@@ -145,9 +156,13 @@ DCI_API void dci_index_destroy(dci_index *index);
 
 /**
  * What the index was created with, 0 replaced by what it stands for: add_dtype and query_dtype are set, and an index
- * that was loaded is OWNED. out_config: prepared with dci_index_config_init.
+ * that was loaded is OWNED. AUTO: kind and sketch_bits are those in use, and may change with any add or remove.
+ * out_config: prepared with dci_index_config_init.
  */
 DCI_API dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_config);
+
+/** 1 for an index that was created with kind AUTO, loaded ones among them; 0 for others and for NULL. */
+DCI_API int32_t dci_index_is_auto(const dci_index *index);
 
 /** Rows in the index; 0 for NULL. */
 DCI_API size_t dci_index_count(const dci_index *index);
@@ -161,7 +176,7 @@ DCI_API dci_status dci_index_contains(const dci_index *index, size_t n, const in
 /**
  * Takes memory so that the index holds n_rows rows in all without another allocation for rows. Never shrinks. MDCI: as
  * long as its pages are two thirds full or more; cells of few rows in large pages take more. An add that rebuilds the
- * tree keeps as much, and takes it a second time meanwhile.
+ * tree, or changes the kind (AUTO), keeps as much, and takes it a second time meanwhile.
  */
 DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
 
@@ -185,6 +200,20 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * are found while searches run, and the rows enter them while none runs (microseconds for a page of rows). What moves
  * every row - a batch of a quarter of the index or more, a longer row under IP that raises c^2, reclaiming memory after
  * removals - is built separately, O(n nodes dim) as tiles of matrix products, and swapped in.
+ * AUTO: FLAT below 1 MiB of rows, but not below 2,000 rows and at most to 10,000; then FLAT with codes; MDCI with codes
+ * from 8,000,000 / (dim + 64) rows on, 20,000 at least:
+ *
+ *      dim                                 16      32      64     128     256     768
+ *      with codes from (F32, rows)     10,000   8,192   4,096   2,048   2,000   2,000
+ *      with codes from (F16, rows)     10,000  10,000   8,192   4,096   2,048   2,000
+ *      MDCI from (rows)               100,000  83,333  62,500  41,666  25,000  20,000
+ *
+ * The add that brings as many builds the new kind from all rows separately, and publishes it with the batch: a search
+ * sees the index before both or after both. A large batch is built at once as the kind that it needs. Meanwhile the
+ * rows take memory twice. Cost for 10^5 rows on one thread: 0.01 s at dim 32, 0.04 s at 256, 0.3 s at 768 for codes;
+ * 0.5 s at dim 32, 0.8 to 1 s at 64 to 256, 4.2 s at 768 for MDCI. If there is no memory for the new kind, the batch is
+ * added to the present one and the next add tries again. Effort that was set or tuned for one kind stays set after a
+ * change, so it is worth tuning again. docs/tuning.md says what the rule was measured on.
  * Cost: O(n dim); MDCI O(n dim nodes + dim x rows of the cells that change), the second term with no search running:
  * many equal rows are one cell. Memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI
  * page_rows) where those are more; existing rows do not move.
@@ -231,6 +260,8 @@ DCI_API dci_status dci_index_replace(dci_index *index, size_t n, const void *row
  * of its cell go to the nearest of the other nodes. When more than half of its pages (64 or more) are free, or a
  * quarter of the rows goes at once, the tree is rebuilt, and memory is given back then. Cost: O(n dim + nodes + dim x
  * rows of the cells that change), with no search running; O(dim nodes) for each row that loses its node.
+ * AUTO: where the rows that stay are less than a quarter of what the kind in use begins with, the index is built again
+ * as what they need; when memory is short it stays as it is.
  */
 DCI_API dci_status dci_index_remove(dci_index *index, size_t n, const int64_t *ids);
 
@@ -494,7 +525,7 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
  * n_queries   1 or more, some hundred: such as the last 64 positions of a prompt, all heads of a group.
  * queries, ld as in dci_index_search.
  *
- * Errors: DCI_ERR_UNSUPPORTED without sketch_bits, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER
+ * Errors: DCI_ERR_UNSUPPORTED without codes, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER
  * for queries that are all zero or all but zero (sketch.h), or an empty index. Codes are made while searches run, and
  * swapped in. Cost: O(8192 dim^2 + dim^3 + n dim^2).
  */
@@ -535,16 +566,19 @@ DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_s
  *
  * Results are measured against exact search of the rows there are now; where nothing less reaches the target, full
  * effort is set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is
- * always exact; with sketch_bits also rerank, for FLAT rerank alone, and cheapest means the fewest bytes of rows and
- * codes read. On failure the defaults stay as they were. Searches may run concurrently; a change of the index meanwhile
- * spoils the measurement.
+ * always exact, AUTO tunes what the kind in use does; with codes also rerank, for FLAT rerank alone, and cheapest means
+ * the fewest bytes of rows and codes read. On failure the defaults stay as they were. Searches may run concurrently; a
+ * change of the index meanwhile spoils the measurement.
  * Cost: one exact and some 10 to 60 partial searches of all queries; with cell_simp_indices or sketch_bits up to about
  * 200.
  */
 DCI_API dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                   double target_recall, dci_tune_result *out_result);
 
-/* --- the pages of a tree: kind MDCI, refused for others with DCI_ERR_UNSUPPORTED ---------------------------------- */
+/*
+ * --- the pages of a tree: kind MDCI, refused for others with DCI_ERR_UNSUPPORTED -----------------------------------
+ * AUTO: refused as well, since its tree may go; dci_index_tree_stats is answered where there is one.
+ */
 
 /**
  * A page: up to page_rows rows of one cell, contiguous in memory. It keeps its number while rows come and go; rows move

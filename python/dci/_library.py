@@ -37,6 +37,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_index_create": (c_int32, [c_void_p, c_void_p, c_void_p]),
     "dci_index_destroy": (None, [c_void_p]),
     "dci_index_count": (c_size_t, [c_void_p]),
+    "dci_index_is_auto": (c_int32, [c_void_p]),
     "dci_index_reserve": (c_int32, [c_void_p, c_size_t]),
     "dci_index_add": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),
     "dci_index_append": (c_int32, [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p]),

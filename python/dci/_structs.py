@@ -18,7 +18,7 @@ METRIC_ALIASES = {
     "cos": "cosine",
     "angular": "cosine",
 }
-KINDS = {"flat": 1, "pdci": 2, "mdci": 3}
+KINDS = {"flat": 1, "pdci": 2, "mdci": 3, "auto": 4}
 DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}

@@ -47,7 +47,8 @@ class TreeStats(NamedTuple):
 
 
 class Paged(Searchable):
-    """The pages of an index of kind "mdci"; for other kinds every call here raises UnsupportedError."""
+    """The pages of an index of kind "mdci"; for other kinds every call here raises UnsupportedError, but for the shape of an
+    index of kind "auto" that uses a tree."""
 
     __slots__ = ("_page_rows",)
 

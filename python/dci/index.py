@@ -39,7 +39,9 @@ class Index(Editable):
                 exact at full effort, which is the default (see search and set_defaults). "mdci" (Multi-level DCI): a tree of
                 randomly promoted rows; every row lies in the cell of the promoted row nearest to it, and a search opens the
                 best cells, as many as its effort allows; exact at full effort, the default. Rows come and go at any time and
-                lie in pages (see pages and changes).
+                lie in pages (see pages and changes). "auto": "flat" for few rows, "flat" with codes for more, "mdci" with
+                codes for many. An add that needs another kind makes it while searches go on; a remove that leaves far fewer
+                rows goes back. kind and sketch_bits say what is in use. pages, page_ids and changes want "mdci".
     dtype       rows as stored: "float32", "float16" or "bfloat16".
     storage     "owned": add copies the rows. "borrowed": add remembers where they are and the index keeps their memory alive
                 until it is empty or closed; the caller must not change it (resizing or closing it included). Rows that would
@@ -52,21 +54,22 @@ class Index(Editable):
     num_simp_indices
                 "pdci" only: simple indices of each composite index, 1 or more; None: 7. Each is one random direction and
                 costs 4 bytes per row. num_comp_indices * num_simp_indices is at most 4096.
-    seed        of all that is random: the directions of "pdci", the promotions of "mdci", with sketch_bits the rotation; 0
-                to 2**64 - 1. The same seed gives the same ones everywhere. Every kind takes one.
+    seed        of all that is random: the directions of "pdci", the promotions of "mdci" and "auto", with codes the
+                rotation; 0 to 2**64 - 1. The same seed gives the same ones everywhere. Every kind takes one.
     promotion_prob
-                "mdci" only: chance of a row to become a node of the lowest level, 0.001 to 0.5; None: 0.035. It is drawn
-                from seed and id, so the order of adds has no part in it.
+                "mdci" and "auto": chance of a row to become a node of the lowest level, 0.001 to 0.5; None: 0.035. It is
+                drawn from seed and id, so the order of adds has no part in it.
     promotion_prob_subseq
-                "mdci" only: chance of a node to become one of the next level, 0.001 to 0.5; None: 0.2.
-    page_rows   "mdci" only: rows of a page, a power of two from 4 to 256; None: 16. Cells are made of whole pages.
-    top_nodes   "mdci" only: another level is built above one of more nodes than this, 1 or more; None: 4096.
+                "mdci" and "auto": chance of a node to become one of the next level, 0.001 to 0.5; None: 0.2.
+    page_rows   "mdci" and "auto" (16 or more): rows of a page, a power of two from 4 to 256; None: 16. Cells are made of
+                whole pages.
+    top_nodes   "mdci" and "auto": another level is built above one of more nodes than this, 1 or more; None: 4096.
     cell_simp_indices
                 "mdci" only: simple indices by which P-DCI ranks the rows of the opened cells, at most 4096; None or 0: all
                 rows of an opened cell are scored, which is faster.
     sketch_bits 1, 2, 3, 4 or 8: every row has a code of so many bits per element; searches rank rows by their codes and
                 score only the best of them (rerank and guarantee of search say how many). fit makes codes for queries like
-                those to come. dim is at most 32736 then, and page_rows 16 or more. 0: none.
+                those to come. dim is at most 32736 then, and page_rows 16 or more. 0: none; "auto": 4 where it takes codes.
 
     An option that the kind or the metric does not have is refused when it is given, whatever its value.
 
@@ -170,7 +173,7 @@ class Index(Editable):
         for name, value in of_kind.items():
             if value is None:
                 continue
-            if kind != _KIND_OF[name]:
+            if kind != _KIND_OF[name] and not (kind == "auto" and name in _OF_AUTO):
                 raise InvalidError(f"{name} is {value!r}, an option of kind {_KIND_OF[name]!r}: the kind is {kind!r}")
             setattr(config, name, (as_number if name.startswith("promotion_prob") else as_count)(value, name))
         config.sketch_bits = as_count(sketch_bits, "sketch_bits", 2**31 - 1)
@@ -183,7 +186,7 @@ class Index(Editable):
         self._n_simple = simple.get(self._kind, 0)
         self._page_rows = config.page_rows
         self._sketch_bits = config.sketch_bits
-        self._promotion_prob = config.promotion_prob if self._kind == "mdci" else 0.0
+        self._promotion_prob = config.promotion_prob if self._kind in ("mdci", "auto") else 0.0
 
     def reserve(self, n: SupportsIndex) -> None:
         """Takes memory so that the index holds n rows in all without another allocation for rows."""
@@ -327,6 +330,8 @@ class Index(Editable):
         formats = (config.dtype, config.add_dtype, config.query_dtype)
         self._dtype, self._add_input, self._input = (row_format(_name(_structs.DTYPES, code), "dtype") for code in formats)
         self._kind, self._metric = _name(_structs.KINDS, config.kind), _name(_structs.METRICS, config.metric)
+        if lib.dci_index_is_auto(handle.value):
+            self._kind = "auto"
         self._storage, self._lock = "owned", nullcontext()
         self._take(config)
         self._handle = handle
@@ -372,8 +377,13 @@ class Index(Editable):
 
     @property
     def kind(self) -> str:
-        """How rows are found."""
-        return self._kind
+        """How rows are found: "flat", "pdci" or "mdci". Of an index that was made with "auto" it is the one in use."""
+        return self._kind if self._kind != "auto" else self._in_use()[0]
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the index was made with kind "auto"."""
+        return self._kind == "auto"
 
     @property
     def dtype(self) -> str:
@@ -393,7 +403,13 @@ class Index(Editable):
     @property
     def sketch_bits(self) -> int:
         """Bits per element of the codes; 0: none."""
-        return self._sketch_bits
+        return self._sketch_bits if self._kind != "auto" else self._in_use()[1]
+
+    def _in_use(self) -> tuple[str, int]:
+        """The kind and the width of codes that an index of kind "auto" uses now."""
+        config = prepared(_structs.IndexConfig)
+        check(lib.dci_index_get_config(self._open().value, byref(config)))
+        return _name(_structs.KINDS, config.kind), config.sketch_bits
 
     @property
     def is_mapped(self) -> bool:
@@ -423,7 +439,11 @@ class Index(Editable):
 
     def __repr__(self) -> str:
         state = "closed" if self._handle is None else f"count={self.count}" + (", mapped" if self._mapped else "")
-        return f"Index(dim={self._dim}, metric={self._metric!r}, kind={self._kind!r}, dtype={self.dtype!r}, {state})"
+        kind = self._kind
+        if kind == "auto" and self._handle is not None:
+            used, bits = self._in_use()
+            kind = f"auto: {used} with {bits}-bit codes" if bits else f"auto: {used}"
+        return f"Index(dim={self._dim}, metric={self._metric!r}, kind={kind!r}, dtype={self.dtype!r}, {state})"
 
 
 # Options that one kind has.
@@ -436,6 +456,8 @@ _KIND_OF = {
     "top_nodes": "mdci",
     "cell_simp_indices": "mdci",
 }
+# Those of them that "auto" takes for when it is "mdci".
+_OF_AUTO = ("promotion_prob", "promotion_prob_subseq", "page_rows", "top_nodes")
 _MEMORY = ("rows", "ids", "norms", "projections", "codes", "other", "total")
 
 

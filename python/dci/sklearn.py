@@ -68,7 +68,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_neighbors of each row; mode "distance" gives one more, because a training row is its own nearest neighbour.
     mode        "distance" (entries are distances) or "connectivity" (ones).
     metric      "euclidean" ("l2" is the same), "sqeuclidean" or "cosine" ("cos": 1 - cosine; of a row of zeros 1).
-    kind        of dci.Index: "flat" (exact), "pdci", "mdci".
+    kind        of dci.Index: "flat" (exact), "pdci", "mdci", "auto" (what suits so many rows).
     sketch_bits of dci.Index: 0 (none), 1, 2, 3, 4 or 8.
     target_recall
                 fit chooses the cheapest effort that finds this share of the neighbours of a thousand training rows; None:

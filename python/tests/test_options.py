@@ -23,6 +23,7 @@ OF_KIND = {
     "top_nodes": ("mdci", (1, 4096)),
     "cell_simp_indices": ("mdci", (0, 3)),
 }
+OF_AUTO = ("promotion_prob", "promotion_prob_subseq", "page_rows", "top_nodes")
 
 
 @pytest.mark.parametrize("name", OF_KIND)
@@ -30,7 +31,11 @@ OF_KIND = {
 def test_an_option_is_for_its_kind_alone(name, kind):
     own, values = OF_KIND[name]
     for value in values:
-        if kind == own:
+        if kind == "auto" and name == "page_rows" and value < 16:  # it will have codes
+            with pytest.raises(dci.InvalidError, match=r"page_rows is 4, .* at least 16"):
+                dci.Index(16, kind=kind, page_rows=value)
+            continue
+        if kind == own or (kind == "auto" and name in OF_AUTO):
             index = dci.Index(16, kind=kind, **{name: value})
             index.add(normal(50, 16))
             assert len(index) == 50
@@ -145,7 +150,7 @@ def test_an_unknown_metric_lists_what_there_is_and_the_nearest(given, near):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"kind": "mcdi"}, "kind is 'mcdi', wanted one of 'flat', 'pdci', 'mdci': did you mean 'mdci'?"),
+        ({"kind": "mcdi"}, "kind is 'mcdi', wanted one of 'flat', 'pdci', 'mdci', 'auto': did you mean 'mdci'?"),
         ({"dtype": "flaot16"}, "dtype is 'flaot16'"),
         ({"storage": "borowed"}, "did you mean 'borrowed'?"),
     ],

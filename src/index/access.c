@@ -94,7 +94,7 @@ size_t dci_index_count(const dci_index *index)
 {
         if (index == NULL)
                 return 0;
-        return atomic_load_explicit(index->rows.gaps ? &index->n_live : &index->rows.n, memory_order_acquire);
+        return atomic_load_explicit(&index->n_live, memory_order_acquire);
 }
 
 int64_t dci_index_next_id(const dci_index *index)

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "index/access.h"
 #include "index/batch.h"
 #include "index/pdci/project.h"
 
@@ -36,6 +37,62 @@ dci_status dci_batch_check_new(const dci_batch *b, size_t i)
         return b->adds_none
                        ? dci_fail(DCI_ERR_NOT_FOUND, "id %lld of row %zu is not in the index", (long long)b->ids[i], i)
                        : DCI_OK;
+}
+
+/* None of the ids is there already, none comes twice. */
+static dci_status check_ids(const dci_batch *b)
+{
+        const dci_view view = dci_rows_view(&b->index->rows);
+        for (size_t i = 0; b->ids != NULL && i < b->n; i++)
+                if (dci_index_slot(b->index, &view, b->ids[i]) >= 0)
+                        return dci_fail(DCI_ERR_EXISTS, "id %lld of row %zu is in the index already",
+                                        (long long)b->ids[i], i);
+        return dci_batch_check_distinct(b);
+}
+
+/* The ids that are there leave as the rows come. None comes twice. */
+static dci_status find_replaced(dci_batch *b)
+{
+        const dci_view view = dci_rows_view(&b->index->rows);
+        size_t n = 0;
+        DCI_TRY(dci_batch_check_distinct(b));
+        for (size_t i = 0; i < b->n; i++) {
+                const bool there = dci_index_slot(b->index, &view, b->ids[i]) >= 0;
+                n += there;
+                DCI_TRY(there ? DCI_OK : dci_batch_check_new(b, i));
+        }
+        b->n_new = b->n - n;
+        if (n == 0)
+                return DCI_OK;
+        b->leaving = dci_idmap_create(b->index->context, n, b->index->next_id);
+        b->old_ids = dci_alloc(b->index->context, n, sizeof *b->old_ids);
+        if (b->leaving == NULL || b->old_ids == NULL)
+                return DCI_ERR_MEMORY;
+        n = 0;
+        for (size_t i = 0; i < b->n; i++)
+                if (dci_index_slot(b->index, &view, b->ids[i]) >= 0) {
+                        dci_idmap_insert(b->leaving, b->ids[i], 0);
+                        b->old_ids[n++] = b->ids[i];
+                }
+        return DCI_OK;
+}
+
+dci_status dci_batch_find_old(dci_batch *b)
+{
+        b->n_new = b->n;
+        return b->replaces ? find_replaced(b) : check_ids(b);
+}
+
+void dci_batch_free(dci_batch *b)
+{
+        dci_context *context = b->index->context;
+        dci_free(context, b->order, b->n, sizeof *b->order);
+        dci_free(context, b->old_slots, b->n, sizeof *b->old_slots);
+        dci_free(context, b->old_ids, b->n - b->n_new, sizeof *b->old_ids);
+        dci_idmap_destroy(context, b->leaving);
+        b->order = b->old_slots = NULL;
+        b->old_ids = NULL;
+        b->leaving = NULL;
 }
 
 /* A number beyond the range of a 16-bit format became infinity in it: the sentence is about the number that was given. */
@@ -123,6 +180,22 @@ dci_status dci_batch_place(dci_batch *b, const dci_progress *progress)
         }
         dci_free(index->context, b->scratch, n_workers * index->config.dim, sizeof *b->scratch);
         return status;
+}
+
+dci_status dci_batch_stage(dci_batch *b, const dci_index_config *config, const dci_progress *progress)
+{
+        dci_index_config own = *config;
+        dci_retired *none = NULL;
+        if (own.add_dtype == own.dtype) /* they are copied once, to where they belong */
+                own.storage = DCI_ROWS_BORROWED;
+        dci_rows_init(&b->staged, b->index->context, &own);
+        b->staged.gaps = false;
+        b->target = &b->staged;
+        b->first = 0;
+        DCI_TRY(dci_rows_reserve(&b->staged, b->n, &none));
+        DCI_TRY(dci_batch_place(b, progress));
+        atomic_store(&b->staged.n, b->n);
+        return DCI_OK;
 }
 
 int64_t dci_batch_end(const dci_batch *b)

@@ -9,14 +9,15 @@
 #include "index/config.h"
 #include "index/filter.h"
 
-static const char *const kinds[] = {"FLAT", "PDCI", "MDCI"}, *const zero_rows[] = {"DCI_ZERO_REFUSE", "DCI_ZERO_KEEP"},
+static const char *const kinds[] = {"FLAT", "PDCI", "MDCI", "AUTO"},
+                         *const zero_rows[] = {"DCI_ZERO_REFUSE", "DCI_ZERO_KEEP"},
                          *const storages[] = {"DCI_ROWS_OWNED", "DCI_ROWS_BORROWED"};
 static const int32_t page_sizes[] = {4, 8, 16, 32, 64, 128, DCI_MAX_PAGE_ROWS, 0};
 
 #define FIELD(field, ...) DCI_FIELD(dci_index_config, field, __VA_ARGS__)
 static const dci_field fields[] = {
         FIELD(dim, 0, 1, DCI_MAX_DIM, .beyond = DCI_ERR_LIMIT),
-        FIELD(kind, DCI_KIND_FLAT, DCI_KIND_FLAT, DCI_KIND_MDCI, .names = kinds),
+        FIELD(kind, DCI_KIND_FLAT, DCI_KIND_FLAT, DCI_KIND_AUTO, .names = kinds),
         FIELD(metric, DCI_METRIC_L2, DCI_METRIC_L2, DCI_METRIC_COSINE, .names = dci_metric_names),
         FIELD(dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
         FIELD(add_dtype, 0, DCI_F32, DCI_BF16, .names = dci_dtype_names, .means = "dtype"),
@@ -94,14 +95,15 @@ dci_status dci_tree_stats_init(dci_tree_stats *stats, size_t struct_size)
 
 static dci_status check_sketch(const dci_index_config *config)
 {
-        if (config->sketch_bits == 0)
+        const bool automatic = config->kind == DCI_KIND_AUTO; /* with codes where the dimension allows them */
+        if (config->sketch_bits == 0 && !(automatic && config->dim <= DCI_SKETCH_MAX_DIM))
                 return DCI_OK;
         if (config->dim > DCI_SKETCH_MAX_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dim is %zu, with sketch_bits at most %zu", config->dim,
                                 DCI_SKETCH_MAX_DIM);
-        if (config->kind == DCI_KIND_MDCI && config->page_rows < DCI_CODE_UNIT)
-                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, with sketch_bits at least %zu", config->page_rows,
-                                DCI_CODE_UNIT);
+        if ((config->kind == DCI_KIND_MDCI || automatic) && config->page_rows < DCI_CODE_UNIT)
+                return dci_fail(DCI_ERR_INVALID, "page_rows is %zu, with %s at least %zu", config->page_rows,
+                                automatic ? "kind AUTO" : "sketch_bits", DCI_CODE_UNIT);
         return DCI_OK;
 }
 
@@ -113,8 +115,11 @@ dci_status dci_index_config_check(const dci_index_config *config)
         DCI_TRY(check_sketch(config));
         if (config->kind == DCI_KIND_PDCI)
                 DCI_TRY(dci_fields_check(DCI_FIELDS(pdci_fields), config));
-        if (config->kind == DCI_KIND_MDCI)
+        if (config->kind == DCI_KIND_MDCI || config->kind == DCI_KIND_AUTO)
                 DCI_TRY(dci_fields_check(DCI_FIELDS(mdci_fields), config));
+        if (config->kind == DCI_KIND_AUTO && config->cell_simp_indices != 0)
+                return dci_fail(DCI_ERR_INVALID, "cell_simp_indices is %zu, with kind AUTO 0",
+                                config->cell_simp_indices);
         if (config->storage == DCI_ROWS_BORROWED && config->add_dtype != 0 && config->add_dtype != config->dtype)
                 return dci_fail(DCI_ERR_INVALID, "borrowed rows are used as they are: add_dtype is %s, dtype %s",
                                 dci_dtype_name(config->add_dtype), dci_dtype_name(config->dtype));
@@ -132,9 +137,16 @@ dci_status dci_index_get_config(const dci_index *index, dci_index_config *out_co
                 return dci_fail(DCI_ERR_INVALID, "out_config is NULL");
         const size_t struct_size = out_config->struct_size;
         DCI_TRY(dci_check_struct_size("dci_index_config", out_config, struct_size, sizeof *out_config));
+        dci_index_read_begin(index);
         *out_config = index->config;
+        dci_index_read_end(index);
         out_config->struct_size = struct_size;
         return DCI_OK;
+}
+
+int32_t dci_index_is_auto(const dci_index *index)
+{
+        return index != NULL && index->automatic.on;
 }
 
 static dci_status params_check(const dci_search_params *params)

@@ -20,7 +20,13 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
                 return DCI_ERR_MEMORY;
         index->context = context;
         index->config = *config;
-        index->kind = dci_kind_of(config->kind);
+        index->automatic = (dci_automatic){config->kind == DCI_KIND_AUTO, config->sketch_bits, 1, 0};
+        if (index->automatic.on) { /* until there are more rows */
+                index->config.kind = DCI_KIND_FLAT;
+                index->config.sketch_bits = 0;
+        }
+        index->kinds = dci_kind_of(0);
+        index->kind = &index->kinds[index->config.kind];
         if (index->config.add_dtype == 0)
                 index->config.add_dtype = config->dtype;
         if (index->config.query_dtype == 0)

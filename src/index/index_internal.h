@@ -63,10 +63,20 @@ bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, co
 dci_status dci_mdci_begin(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
 void dci_mdci_end(void *search);
 
+/* Of kind AUTO: kind and codes in use are those of the config, which change with the number of rows (auto.c). */
+typedef struct dci_automatic {
+        bool on;
+        int32_t sketch_bits; /* where codes are in use; 0: as the rule says */
+        size_t divisor;      /* of the rule's numbers of rows: 1, or more in tests */
+        size_t n_changes;    /* of kind or codes: what was measured before says nothing of searches after */
+} dci_automatic;
+
 struct dci_index {
         dci_context *context;
-        const dci_kind *kind;
+        /* The kind in use, `config` and the shape of `rows` change under kind AUTO alone, with `writers` and `state` both held. */
+        const dci_kind *kind, *kinds; /* all of them, by dci_index_kind */
         dci_index_config config;
+        dci_automatic automatic;
         dci_rows rows;
 
         /* Serialises add, remove, reserve. Taken first. */
@@ -82,7 +92,7 @@ struct dci_index {
 
         dci_directions directions; /* PDCI */
         struct dci_tree *tree;     /* MDCI; changed by those who hold `state` alone */
-        atomic_size_t n_live;      /* MDCI: rows, rows.n counts slots */
+        atomic_size_t n_live;      /* rows, in whichever slots they are; published after them */
 
         /* IP of kinds PDCI and MDCI: c^2 of the lift, published before the rows that need it, so it suffices for all that a view sees. */
         _Atomic(float) c_squared;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "index/access.h"
+#include "index/auto.h"
 #include "index/batch.h"
 #include "index/codes/rows.h"
 
@@ -161,6 +162,7 @@ static void publish_rows(const dci_batch *b)
                 atomic_store(&index->c_squared, dci_lift_c_squared(dci_batch_longest(b)));
         index->next_id = dci_batch_end(b);
         atomic_store_explicit(&index->rows.n, b->first + b->n_new, memory_order_release);
+        atomic_store_explicit(&index->n_live, b->first + b->n_new, memory_order_release);
 }
 
 static void publish(const dci_batch *b)
@@ -281,13 +283,10 @@ static dci_status add(dci_batch *b, size_t ld, const dci_progress *progress)
         b->first_id = index->next_id;
         dci_status status = b->n == 0 ? DCI_OK : check_room(b);
         if (status == DCI_OK && b->n > 0)
-                status = index->kind->add(b, progress);
+                status = index->automatic.on ? dci_auto_add(b, progress) : index->kind->add(b, progress);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
-        dci_free(index->context, b->order, b->n, sizeof *b->order);
-        dci_free(index->context, b->old_slots, b->n, sizeof *b->old_slots);
-        dci_free(index->context, b->old_ids, b->n - b->n_new, sizeof *b->old_ids);
-        dci_idmap_destroy(index->context, b->leaving);
+        dci_batch_free(b);
         return status;
 }
 

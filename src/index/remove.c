@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "index/access.h"
+#include "index/auto.h"
 #include "index/codes/rows.h"
 
 static int compare_slots(const void *a, const void *b)
@@ -64,6 +65,7 @@ static void fill_gaps(dci_index *index, size_t n, const int32_t *slots)
                 dci_rows_copy(&index->rows, source, &index->rows, (size_t)slots[i]);
         }
         atomic_store_explicit(&index->rows.n, left, memory_order_release);
+        atomic_store_explicit(&index->n_live, left, memory_order_release);
         dci_rows_shrink(&index->rows, left);
         if (left == 0)
                 dci_rows_codes_restart(&index->rows);
@@ -107,6 +109,7 @@ dci_status dci_rows_remove_all(dci_index *index)
 {
         dci_index_exclusive_begin(index);
         dci_rows_clear(&index->rows);
+        atomic_store(&index->n_live, 0);
         dci_rows_codes_restart(&index->rows);
         dci_idmap_destroy(index->context, atomic_load(&index->map));
         atomic_store(&index->map, NULL); /* without rows, every id is its slot */
@@ -124,6 +127,8 @@ static dci_status check_remove(const dci_index *index, size_t n, const int64_t *
 static dci_status remove_rows(dci_index *index, size_t n, const int64_t *ids)
 {
         const dci_status status = n == 0 ? DCI_OK : index->kind->remove(index, n, ids);
+        if (status == DCI_OK && index->automatic.on)
+                dci_auto_removed(index);
         dci_index_collect(index);
         return status;
 }
@@ -178,6 +183,8 @@ dci_status dci_index_clear(dci_index *index)
         DCI_TRY(dci_index_check_writer(index));
         pthread_mutex_lock(&index->writers);
         const dci_status status = index->kind->clear(index);
+        if (status == DCI_OK && index->automatic.on)
+                dci_auto_removed(index);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         return status;

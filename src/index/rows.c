@@ -306,14 +306,22 @@ void dci_rows_swap(dci_rows *a, dci_rows *b)
         dci_chunk_table *table = atomic_load(&a->table);
         const size_t n = atomic_load(&a->n), n_chunks = a->n_chunks;
         dci_rows_codes *codes = a->codes;
+        const bool with_norms = a->with_norms, gaps = a->gaps;
+        const unsigned chunk_shift = a->chunk_shift;
         a->codes = b->codes;
-        b->codes = codes;
+        a->with_norms = b->with_norms;
+        a->gaps = b->gaps;
+        a->chunk_shift = b->chunk_shift;
+        a->n_chunks = b->n_chunks;
         atomic_store(&a->table, atomic_load(&b->table));
         atomic_store(&a->n, atomic_load(&b->n));
-        a->n_chunks = b->n_chunks;
+        b->codes = codes;
+        b->with_norms = with_norms;
+        b->gaps = gaps;
+        b->chunk_shift = chunk_shift;
+        b->n_chunks = n_chunks;
         atomic_store(&b->table, table);
         atomic_store(&b->n, n);
-        b->n_chunks = n_chunks;
 }
 
 void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to)
@@ -327,7 +335,7 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
                 row = ((const void *const *)source->rows)[a];
         memcpy((unsigned char *)target->rows + b * to_rows->row_bytes, row, to_rows->row_bytes);
         target->ids[b] = source->ids[a];
-        if (rows->with_norms)
+        if (rows->with_norms && to_rows->with_norms)
                 target->norms[b] = source->norms[a];
         for (size_t j = 0; j < rows->n_simple; j++)
                 target->projections[j * target->stride + b] = source->projections[j * source->stride + a];

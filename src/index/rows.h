@@ -34,9 +34,10 @@ void dci_rows_shrink(dci_rows *rows, size_t n);
 /* Drops all rows and gives back all chunks and the table. Writers only, no readers. */
 void dci_rows_clear(dci_rows *rows);
 
-/* The same from other rows; borrowed ones may become owned. */
+/* The same from other rows; borrowed ones may become owned, norms that only one of the two has are left. */
 void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t to);
-/* What the two hold changes places. Writers only, no readers. */
+/* What the two hold changes places: rows of the same config, but for kind and codes; neither has projections unless both have. Writers
+ * only, no readers. */
 void dci_rows_swap(dci_rows *a, dci_rows *b);
 size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report);
 

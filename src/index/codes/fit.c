@@ -131,9 +131,15 @@ static dci_status encode(const dci_index *index, dci_rows *rows, const dci_progr
         return DCI_OK;
 }
 
+/* With `writers` held, without which kind AUTO may change what is asked about. */
 static dci_status fit(dci_index *index, const dci_queries *queries, const dci_progress *progress)
 {
         dci_rows aside;
+        if (index->config.sketch_bits == 0)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the index has no codes%s: its sketch_bits is 0",
+                                index->automatic.on ? " yet" : "");
+        if (dci_index_count(index) == 0)
+                return dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from");
         dci_status status = shadow(index, &aside);
         if (status == DCI_OK)
                 status = tell(index, progress, 0, atomic_load(&aside.n));
@@ -159,8 +165,6 @@ dci_status dci_index_fit_with(dci_index *index, size_t n_queries, const void *qu
                               const dci_progress *progress)
 {
         DCI_TRY(dci_index_check_writer(index));
-        if (index->config.sketch_bits == 0)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "the index has no codes: its sketch_bits is 0");
         if (index->config.dim > DCI_SKETCH_MAX_FIT_DIM)
                 return dci_fail(DCI_ERR_LIMIT, "dimension %zu is more than a transform can be learned for, %zu",
                                 index->config.dim, DCI_SKETCH_MAX_FIT_DIM);
@@ -169,9 +173,7 @@ dci_status dci_index_fit_with(dci_index *index, size_t n_queries, const void *qu
         dci_queries prepared;
         DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &prepared));
         pthread_mutex_lock(&index->writers);
-        dci_status status = dci_index_count(index) == 0
-                                    ? dci_fail(DCI_ERR_NUMBER, "the index is empty, there is nothing to learn from")
-                                    : fit(index, &prepared, progress);
+        const dci_status status = fit(index, &prepared, progress);
         pthread_mutex_unlock(&index->writers);
         dci_queries_free(index, &prepared);
         return status;

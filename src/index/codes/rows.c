@@ -162,7 +162,7 @@ void dci_rows_encode_one(dci_rows *rows, size_t slot)
 /* What was learned, or centres, unless so many have come together that it is better to start over, or no row has them any more. */
 dci_status dci_rows_codes_inherit(dci_rows *rows, const dci_rows *from)
 {
-        const size_t n = rows->codes == NULL ? 0 : atomic_load(&from->codes->frames.n);
+        const size_t n = rows->codes == NULL || from->codes == NULL ? 0 : atomic_load(&from->codes->frames.n);
         const dci_coder *last = n == 0 ? NULL : &from->codes->frames.frame[n - 1]->coder;
         if (last != NULL && last->kind == DCI_CODER_LEARNED)
                 return dci_frames_restore(&rows->codes->frames, &last->layout, last->centre, last->worth, last->to,

@@ -9,22 +9,27 @@
 #include "index/access.h"
 #include "index/tree/tree.h"
 
-/* The read lock is held after success. */
-static dci_status begin(const dci_index *index)
+/* The read lock is held after success. The tree of kind AUTO has a shape, but no pages that a caller could follow: it may go. */
+static dci_status begin(const dci_index *index, bool for_shape)
 {
         DCI_TRY(dci_index_check_call(index));
-        if (index->config.kind != DCI_KIND_MDCI) /* the tree itself may be replaced until the lock is held */
-                return dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %s",
-                                index->config.kind == DCI_KIND_FLAT ? "FLAT" : "PDCI");
         dci_index_read_begin(index);
-        return DCI_OK;
+        const dci_index_kind kind = index->config.kind;
+        if (kind == DCI_KIND_MDCI && (for_shape || !index->automatic.on))
+                return DCI_OK;
+        dci_index_read_end(index);
+        return kind == DCI_KIND_MDCI
+                       ? dci_fail(DCI_ERR_UNSUPPORTED,
+                                  "the pages of an index of kind AUTO may go at any change: create it of kind MDCI")
+                       : dci_fail(DCI_ERR_UNSUPPORTED, "only indexes of kind MDCI have pages, this is of kind %s",
+                                  kind == DCI_KIND_FLAT ? "FLAT" : "PDCI");
 }
 
 dci_status dci_index_pages(const dci_index *index, size_t capacity, dci_page *out_pages, size_t *out_count)
 {
         if (out_count == NULL || (out_pages == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_count == NULL ? "out_count" : "out_pages");
-        DCI_TRY(begin(index));
+        DCI_TRY(begin(index, false));
         const dci_tree *tree = index->tree;
         const dci_level *level = &tree->levels[0];
         size_t n = 0;
@@ -48,7 +53,7 @@ dci_status dci_index_page_ids(const dci_index *index, int32_t page, int64_t *out
 {
         if (out_ids == NULL || out_count == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_ids == NULL ? "out_ids" : "out_count");
-        DCI_TRY(begin(index));
+        DCI_TRY(begin(index, false));
         dci_status status = DCI_OK;
         const dci_tree *tree = index->tree;
         if (page < 0 || (size_t)page >= tree->n_pages_ever)
@@ -73,7 +78,7 @@ dci_status dci_index_changes(const dci_index *index, uint64_t version, size_t ca
         if (out_count == NULL || out_version == NULL || (out_pages == NULL && capacity > 0))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL",
                                 out_count == NULL ? "out_count" : (out_version == NULL ? "out_version" : "out_pages"));
-        DCI_TRY(begin(index));
+        DCI_TRY(begin(index, false));
         const dci_tree *tree = index->tree;
         size_t n = 0;
         for (size_t page = 0; page < tree->n_pages_ever; page++) {
@@ -118,7 +123,7 @@ dci_status dci_index_tree_stats(const dci_index *index, dci_tree_stats *out_stat
                 return dci_fail(DCI_ERR_INVALID, "out_stats is NULL");
         const size_t struct_size = out_stats->struct_size;
         DCI_TRY(dci_check_struct_size("dci_tree_stats", out_stats, struct_size, sizeof *out_stats));
-        DCI_TRY(begin(index));
+        DCI_TRY(begin(index, true));
         const dci_tree *tree = index->tree;
         size_t *sizes = dci_alloc(index->context, tree->levels[0].n, sizeof *sizes);
         if (sizes == NULL) {

@@ -134,6 +134,7 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
         if ((*out_format)->find != NULL)
                 DCI_TRY((*out_format)->find(l));
         DCI_TRY(dci_codes_find(l));
+        DCI_TRY(as_format_error(dci_auto_find(l)));
         if (dci_loading_has(l, "metadata"))
                 DCI_TRY(dci_loading_read_any(l, "metadata", 1, &l->metadata, &l->metadata_bytes));
         if (l->metadata_bytes > DCI_MAX_METADATA)
@@ -186,6 +187,8 @@ static dci_status place(dci_loading *l)
         if (l->n > 0)
                 DCI_TRY(l->file->mapped ? dci_rows_attach(rows, l->n, &l->parts) : copy_rows(l));
         atomic_store(&rows->n, l->n);
+        if (!rows->gaps)
+                atomic_store(&l->index->n_live, l->n);
         l->view = dci_rows_view(rows);
         return dci_codes_place(l);
 }
@@ -265,6 +268,8 @@ static dci_status build(dci_context *context, const dci_file *file, dci_index **
                 status = dci_index_create(context, &l.config, &l.index);
         if (l.index != NULL)
                 l.index->loaded = true;
+        if (l.index != NULL && l.automatic.on)
+                l.index->automatic = l.automatic;
         if (status == DCI_OK)
                 status = place(&l);
         if (status == DCI_OK)

@@ -66,8 +66,9 @@ typedef struct dci_loading {
         float c_squared;
         dci_loading_tree tree;
         dci_loading_codes codes;
-        dci_rows shape;       /* the shape of rows of this config: row_bytes, with_norms, n_simple */
-        dci_rows_parts parts; /* in the file */
+        dci_automatic automatic; /* on if the file says so */
+        dci_rows shape;          /* the shape of rows of this config: row_bytes, with_norms, n_simple */
+        dci_rows_parts parts;    /* in the file */
         const void *metadata;
         size_t metadata_bytes;
         uint64_t taken;   /* bits of the file's sections that were asked for */
@@ -122,6 +123,10 @@ dci_status dci_tree_accept(dci_loading *loading);
 
 /* Whether what loading would compute again is in proportion to the file. */
 dci_status dci_tree_check_proportion(const dci_index *index, size_t n_bytes);
+
+/* Kind AUTO: the section that says so, and takes the config that it began with into that of the load. */
+void dci_auto_write(dci_saving *saving);
+dci_status dci_auto_find(dci_loading *loading);
 
 /* Codes: the steps of saving and loading, which do nothing without sketch_bits. */
 void dci_codes_write(dci_saving *saving);
