@@ -200,15 +200,15 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * are found while searches run, and the rows enter them while none runs (microseconds for a page of rows). What moves
  * every row - a batch of a quarter of the index or more, a longer row under IP that raises c^2, reclaiming memory after
  * removals - is built separately, O(n nodes dim) as tiles of matrix products, and swapped in.
- * AUTO: FLAT below 1 MiB of rows, but not below 2,000 rows and at most to 10,000; then FLAT with codes; MDCI with codes
- * from 8,000,000 / (dim + 64) rows on, 20,000 at least:
+ * AUTO: FLAT up to 1 MiB of rows, at least 2,000 rows and at most 10,000; then FLAT with codes; MDCI with codes from
+ * 8,000,000 / (dim + 64) rows on, at least 20,000:
  *
  *      dim                                 16      32      64     128     256     768
  *      with codes from (F32, rows)     10,000   8,192   4,096   2,048   2,000   2,000
  *      with codes from (F16, rows)     10,000  10,000   8,192   4,096   2,048   2,000
  *      MDCI from (rows)               100,000  83,333  62,500  41,666  25,000  20,000
  *
- * The add that brings as many builds the new kind from all rows separately, and publishes it with the batch: a search
+ * The add that brings so many builds the new kind from all rows separately, and publishes it with the batch: a search
  * sees the index before both or after both. A large batch is built at once as the kind that it needs. Meanwhile the
  * rows take memory twice. Cost for 10^5 rows on one thread: 0.01 s at dim 32, 0.04 s at 256, 0.3 s at 768 for codes;
  * 0.5 s at dim 32, 0.8 to 1 s at 64 to 256, 4.2 s at 768 for MDCI. If there is no memory for the new kind, the batch is
