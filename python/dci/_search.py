@@ -52,12 +52,12 @@ class SearchStats(NamedTuple):
     distances: int  #: scores computed by the canonical kernel
     proposed: int  #: pairs ranked by cheaper arithmetic first; with codes, those whose codes were read
     candidates: int  #: distinct (query, row) pairs that were chosen to be scored; "flat": all pairs
-    target_recall: float  #: that the effort was chosen for; 0: the effort was given
-    prop_to_visit: float  #: as used: given, or chosen for the recall
-    prop_to_retrieve: float  #: the same
-    rerank: float  #: the same; 0: there are no codes; infinite: they were not used
-    field_of_view: int
-    calibrated_on: str  #: what the index has measured its efforts on: "rows" (its own), "queries" (see tune) or "none"
+    target_recall: float = 0.0  #: that the effort was chosen for; 0: the effort was given
+    prop_to_visit: float = 1.0  #: as used: given, or chosen for the recall
+    prop_to_retrieve: float = 1.0  #: the same
+    rerank: float = 0.0  #: the same; 0: there are no codes; infinite: they were not used
+    field_of_view: int = 0
+    calibrated_on: str = "none"  #: what the index has measured its efforts on: "rows" (its own), "queries" (see tune) or "none"
 
 
 class TuneResult(NamedTuple):
@@ -155,8 +155,8 @@ class Searchable:
         field_of_view
                 "mdci": nodes opened at each level, in place of prop_to_visit and num_to_visit; 0: as those say.
         rerank  with sketch_bits: rows scored per row wanted: of those that the rest of the effort chooses, the rerank * k
-                best by their codes, and perhaps an eighth more. 1 or more; math.inf: all of them, without codes; 0: 16, 8,
-                4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
+                best by their codes, and perhaps an eighth more. 1 or more; math.inf: all of them, without codes. Of an
+                effort that does not say, 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
         guarantee
                 with sketch_bits: go on scoring until no row whose code was looked at can be among the k best but was not
                 scored: each with this probability, above 0 and at most 1, under a random rotation; for certain at 1 and
@@ -333,10 +333,14 @@ class Searchable:
 
     def set_defaults(self, **effort: Unpack[Effort]) -> None:
         """Sets the recall or the effort of searches that do not name their own, see search. Of an effort, what is None is
-        full effort; without any argument it is recall=0.95."""
-        params = prepared(_structs.SearchParams)
+        full effort; without any argument it is the recall that the index was made with."""
+        handle, params = self._open(), prepared(_structs.SearchParams)
+        if all(value is None for value in effort.values()):
+            config = prepared(_structs.IndexConfig)
+            check(lib.dci_index_get_config(handle.value, byref(config)))
+            params.target_recall = config.target_recall
         self._set_effort(params, effort)
-        check(lib.dci_index_set_defaults(self._open().value, byref(params)))
+        check(lib.dci_index_set_defaults(handle.value, byref(params)))
 
     def get_defaults(self) -> dict[str, float]:
         """The recall or the effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
@@ -413,8 +417,8 @@ class Searchable:
                 setattr(params, _SHARES[self._kind], given["effort"])
             return
         for name, value in given.items():
-            self._check_option(name, value)
             setattr(params, name, as_count(value, name) if name in _COUNTS else value)
+            self._check_option(name, value)
         # A number goes before a share, and field_of_view before both: a default of these must not hide what is given.
         for name in ("to_visit", "to_retrieve"):
             if "prop_" + name in given and "num_" + name not in given:
