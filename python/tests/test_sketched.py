@@ -12,7 +12,21 @@ import re
 
 import numpy as np
 import pytest
-from conftest import DTYPES, EXACT, FULL, METRICS, ROOT, TRACE, assert_same, normal, of_kind, recall, run_all, stored, to_bits
+from conftest import (
+    DTYPES,
+    EXACT,
+    FULL,
+    METRICS,
+    ROOT,
+    TRACE,
+    assert_same,
+    normal,
+    of_kind,
+    recall,
+    run_all,
+    stored,
+    to_bits,
+)
 
 import dci
 
