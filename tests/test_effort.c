@@ -230,6 +230,31 @@ START_TEST(calibrations_are_as_rare_as_promised)
 }
 END_TEST
 
+/* Whatever kind and codes an index changes to, what was measured with the former ones says nothing. */
+START_TEST(a_change_of_kind_is_calibrated_for)
+{
+        dci_index_config config = index_config(DIM, DCI_METRIC_L2, DCI_F32);
+        dci_index *index = NULL;
+        config.kind = DCI_KIND_AUTO;
+        config.target_recall = 0.9;
+        ck_ok(dci_index_create(context, &config, &index));
+        index->automatic.divisor = 30; /* of the numbers of rows at which it changes */
+        size_t n_changes = 0, n_calibrated = 0;
+        for (size_t n = 0; n < N; n += 100) {
+                ck_ok(dci_index_add(index, 100, keys + n * DIM, DIM, NULL, NULL));
+                const bool approximate = index->config.kind != DCI_KIND_FLAT || index->config.sketch_bits != 0;
+                if (approximate && n + 100 >= DCI_CALIBRATED_ROWS_LEAST) {
+                        ck_assert(dci_calibration_holds(&index->calibration, &index->config));
+                        n_changes += index->automatic.n_changes != n_calibrated;
+                        n_calibrated = index->automatic.n_changes;
+                }
+        }
+        ck_assert_uint_ge(n_changes, 1);
+        ck_assert_double_ge(recall_of(index, held_out, K, asking(0.9)), 0.87);
+        dci_index_destroy(index);
+}
+END_TEST
+
 /* Loops over forms. Structs of 0.1.0 end before target_recall, and what comes after them is not theirs. */
 START_TEST(callers_of_an_older_header_get_full_effort)
 {
@@ -468,6 +493,7 @@ int main(void)
         tcase_add_loop_test(tcase, an_effort_that_is_given_counts, 0, FORMS);
         tcase_add_loop_test(tcase, a_tune_that_is_stopped_changes_nothing, 0, FORMS);
         tcase_add_loop_test(tcase, a_deadline_ends_with_the_best_there_is, 0, FORMS);
+        tcase_add_test(tcase, a_change_of_kind_is_calibrated_for);
         tcase_add_test(tcase, fitting_calibrates_on_its_queries_unless_they_are_few);
         TCase *memory = test_case_with(suite, "memory", 120, setup, trace_close);
         tcase_add_loop_test(memory, every_allocation_may_fail_once, 2, FORMS);

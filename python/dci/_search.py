@@ -433,6 +433,8 @@ class Searchable:
     def _check_option(self, name: str, value: Any) -> None:
         """Refuses an expert's option that the index does not have, unless it says what is so anyway."""
         needs = None
+        if self._kind == "auto":  # has, or will have, what any of them means
+            return
         if name in ("rerank", "guarantee"):
             needs = None if self._sketch_bits else "an index with sketch_bits"
         elif name == "field_of_view":

@@ -286,7 +286,7 @@ static dci_status measure(measuring *m, neighbours *all, dci_calibration *out)
 static dci_status calibrate(measuring *m, int32_t on, dci_calibration *out)
 {
         dci_context *context = m->index->context;
-        *out = (dci_calibration){.on = on};
+        *out = (dci_calibration){.on = on, .kind = m->index->config.kind, .sketch_bits = m->index->config.sketch_bits};
         m->n_queries = m->reading.queries.n;
         plan_places(m, m->reading.flat.n);
         const size_t n = m->n_queries * m->n_places;
@@ -308,7 +308,7 @@ dci_status dci_calibrate_queries(const dci_index *index, const dci_queries *quer
         int32_t selves[MOST_QUERIES];
         measuring m = {.index = index, .selves = selves};
         *out = (dci_calibration){.on = DCI_CALIBRATED_NONE};
-        if (!is_approximate(index) || queries->n < DCI_CALIBRATED_QUERIES_LEAST)
+        if (queries->n < DCI_CALIBRATED_QUERIES_LEAST)
                 return DCI_OK;
         memset(selves, -1, sizeof selves);
         m.reading.queries = *queries;
@@ -452,9 +452,10 @@ void dci_calibrate_rows(dci_index *index, bool renewed)
         const dci_calibration *old = &index->calibration; /* which changes here, and in tune, whose queries are kept */
         dci_calibration found = {0};
         const size_t n = dci_index_count(index), last = old->n_rows;
-        if (!wants_recall(index) || old->on == DCI_CALIBRATED_QUERIES || n < DCI_CALIBRATED_ROWS_LEAST)
+        const bool holds = dci_calibration_holds(old, &index->config);
+        if (!wants_recall(index) || n < DCI_CALIBRATED_ROWS_LEAST || (holds && old->on == DCI_CALIBRATED_QUERIES))
                 return;
-        if (!renewed && old->on != DCI_CALIBRATED_NONE && n <= last + last / 2 && n >= last - last / 3)
+        if (!renewed && holds && n <= last + last / 2 && n >= last - last / 3)
                 return;
         dci_may_fail(true);
         if (calibrate_rows(index, &found) == DCI_OK)

@@ -20,9 +20,10 @@ extern const double dci_effort_lengths[DCI_EFFORT_LENGTHS];
 extern const double dci_effort_recalls[DCI_EFFORT_RECALLS];
 
 typedef struct dci_calibration {
-        int32_t on;       /* DCI_CALIBRATED_* */
-        size_t n_lengths; /* that were measured, the first ones */
-        size_t n_rows;    /* that there were */
+        int32_t on;                /* DCI_CALIBRATED_* */
+        int32_t kind, sketch_bits; /* in use then: kind AUTO may have changed them since */
+        size_t n_lengths;          /* that were measured, the first ones */
+        size_t n_rows;             /* that there were */
         /* By length and recall: (0, 1], MDCI the share of nodes that are opened, PDCI that of rows that are retrieved. */
         float share[DCI_EFFORT_LENGTHS][DCI_EFFORT_RECALLS];
         /* 1 or more: rows scored for each one wanted; infinite: codes are not used. */
@@ -35,6 +36,13 @@ typedef struct dci_effort {
         double share, rerank;
 } dci_effort;
 dci_effort dci_effort_of(const dci_calibration *calibration, double recall, size_t k, size_t n);
+
+/* Was it measured with the kind and the codes that are in use? */
+DCI_INLINE bool dci_calibration_holds(const dci_calibration *calibration, const dci_index_config *config)
+{
+        return calibration->on != DCI_CALIBRATED_NONE && calibration->kind == config->kind &&
+               calibration->sketch_bits == config->sketch_bits;
+}
 
 /* A calibration may come from a file: says what cannot be. */
 dci_status dci_calibration_check(const dci_calibration *calibration);

@@ -3,6 +3,7 @@
 /* Search: check, prepare the queries, take a view, run the core. */
 #include "core/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "index/access.h"
@@ -47,9 +48,12 @@ static void choose_effort(const dci_index *index, size_t k, dci_reading *r)
         dci_search_params *params = &r->params;
         pthread_mutex_t *lock = &((dci_index *)(uintptr_t)index)->defaults_lock;
         pthread_mutex_lock(lock);
-        r->stats.calibrated_on = index->calibration.on;
+        const bool holds = dci_calibration_holds(&index->calibration, &index->config);
+        r->stats.calibrated_on = holds ? index->calibration.on : DCI_CALIBRATED_NONE;
         if (!dci_params_give_effort(params)) {
-                const dci_effort effort = dci_effort_of(&index->calibration, params->target_recall, k, r->flat.n);
+                const dci_effort effort =
+                        holds ? dci_effort_of(&index->calibration, params->target_recall, k, r->flat.n)
+                              : (dci_effort){1.0, INFINITY};
                 r->stats.target_recall = params->target_recall;
                 *(index->config.kind == DCI_KIND_MDCI ? &params->prop_to_visit : &params->prop_to_retrieve) =
                         effort.share;

@@ -18,6 +18,8 @@ static void encode(const dci_index *index, unsigned char *at)
         dci_calibration c;
         dci_index_get_effort_into(index, &defaults, &c);
         memset(at, 0, DCI_EFFORT_BYTES);
+        if (!dci_calibration_holds(&c, &index->config))
+                memset(&c, 0, sizeof c);
         dci_store_f64(at, index->config.target_recall);
         dci_store_f64(at + 8, defaults.target_recall);
         dci_store_le32(at + 16, (uint32_t)c.on);
@@ -81,6 +83,8 @@ dci_status dci_effort_find(dci_loading *loading)
         const uint32_t on = dci_load_le32(at + 16);
         c->on = on <= INT32_MAX ? (int32_t)on : INT32_MAX;
         c->n_lengths = dci_load_le32(at + 20);
+        c->kind = loading->config.kind;
+        c->sketch_bits = loading->config.sketch_bits;
         c->n_rows = (size_t)dci_load_le64(at + 24);
         for (size_t l = 0; l < DCI_EFFORT_LENGTHS; l++) {
                 for (size_t r = 0; r < DCI_EFFORT_RECALLS; r++) {
