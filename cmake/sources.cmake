@@ -50,9 +50,11 @@ set(dci_sources
     src/index/access.c
     src/index/auto.c
     src/index/batch.c
+    src/index/calibrate.c
     src/index/candidates.c
     src/index/config.c
     src/index/create.c
+    src/index/effort.c
     src/index/filter.c
     src/index/group.c
     src/index/idmap.c
@@ -87,6 +89,7 @@ set(dci_sources
     src/index/pdci/search.c
     src/index/persist/auto.c
     src/index/persist/codes.c
+    src/index/persist/effort.c
     src/index/persist/kinds.c
     src/index/persist/load.c
     src/index/persist/save.c

@@ -45,6 +45,7 @@ persist_bytes fuzz_index_file(dci_context *context, dci_rng *rng, size_t number)
         float rows[ROWS * DIM];
         fuzz_must(dci_index_config_init(&config, sizeof config) == DCI_OK, "config");
         config.dim = DIM;
+        config.target_recall = number % 2 == 0 ? 1.0 : 0.9;
         config.metric = DCI_METRIC_L2 + (int32_t)(number / 3 % 3);
         config.dtype = DCI_F32 + (int32_t)(number / 9 % 3);
         config.kind = DCI_KIND_FLAT + (int32_t)(number % 3);

@@ -17,6 +17,7 @@ static inline dci_index_config index_config(size_t dim, dci_metric metric, dci_d
         config.dim = dim;
         config.metric = metric;
         config.dtype = dtype;
+        config.target_recall = 1.0; /* exact unless an effort is given; test_effort.c has the rest */
         return config;
 }
 

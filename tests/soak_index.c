@@ -16,6 +16,7 @@ static dci_status make_index(dci_context *context, soak_index *s)
         dci_index_config config;
         dci_index_config_init(&config, sizeof config);
         config.dim = TRACE_DIM;
+        config.target_recall = 1.0;
         config.kind = s->kind;
         config.metric = s->metric;
         config.sketch_bits = s->sketch_bits;

@@ -63,6 +63,22 @@ START_TEST(without_an_effort_the_sweep_ends_with_exact_search)
 }
 END_TEST
 
+START_TEST(a_recall_takes_the_place_of_efforts)
+{
+        bench_refused(RUN(MDCI, "--recall", "0.9", "--field-of-view", "3", JSON), 2, "exclude each other");
+        bench_refused(RUN(MDCI, "--recall", "1.5", JSON), 2, "--recall");
+        bench_result result =
+                RUN(MDCI, "--recall", "0.9", "--sketch-bits", "0,4", "--page-rows", "16", "--mode", "one", JSON);
+        json_t *report = bench_good(result);
+        ck_assert_uint_eq(bench_rows(report), 1 + 2);
+        for (size_t i = 1; i < 3; i++) {
+                ck_assert_double_eq(param_of(report, i, "target_recall"), 0.9);
+                ck_assert_double_ge(bench_number(report, i, "recall"), 0.85);
+        }
+        ck_assert_ptr_nonnull(strstr(result.out, "for 0.9 4 bits"));
+}
+END_TEST
+
 START_TEST(shares_to_retrieve_need_ranked_cells)
 {
         bench_refused(RUN(MDCI, "--prop-to-retrieve", "0.5", JSON), 2,
@@ -256,6 +272,7 @@ int main(void)
 {
         const bench_test tests[] = {{each_view_is_a_row_with_its_tree, 0},
                                     {without_an_effort_the_sweep_ends_with_exact_search, 0},
+                                    {a_recall_takes_the_place_of_efforts, 0},
                                     {shares_to_retrieve_need_ranked_cells, 0},
                                     {all_kinds_stand_in_one_table_with_their_totals, 0},
                                     {groups_of_each_are_judged_query_by_query, 0},

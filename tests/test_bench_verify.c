@@ -19,6 +19,7 @@ enum { N = 600, DIM = 16, REMOVED = 50 };
 static dci_index *make(dci_context *context, dci_index_kind kind, dci_metric metric, dci_dtype dtype, int32_t bits)
 {
         dci_index_config config;
+        dci_search_params effort;
         dci_index *index = NULL;
         float *rows = test_normal(N, DIM, 1);
         int64_t ids[N];
@@ -34,6 +35,9 @@ static dci_index *make(dci_context *context, dci_index_kind kind, dci_metric met
         for (int64_t i = 0; i < N; i++)
                 ids[i] = 11 * (N - i);
         ck_ok(dci_index_create(context, &config, &index));
+        ck_ok(dci_search_params_init(&effort, sizeof effort));
+        effort.prop_to_visit = 1.0; /* codes rank, and as many are scored as usual */
+        ck_ok(dci_index_set_defaults(index, &effort));
         ck_ok(dci_index_add(index, N, rows, DIM, ids, NULL));
         ck_ok(dci_index_remove(index, REMOVED, ids));
         free(rows);

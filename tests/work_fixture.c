@@ -77,6 +77,7 @@ dci_status work_index(dci_context *context, const work_data *work, dci_index_kin
         dci_index *index = NULL;
         dci_status status = dci_index_config_init(&config, sizeof config);
         config.dim = TRACE_DIM;
+        config.target_recall = 1.0;
         config.kind = kind;
         config.metric = DCI_METRIC_IP;
         config.sketch_bits = kind == DCI_KIND_MDCI ? 4 : 0;

@@ -49,12 +49,12 @@ static const bench_shares *reranks(const ann_options *o, const ann_arm *arm)
 size_t ann_effort_count(const ann_options *o, const ann_arm *arm)
 {
         const size_t n = bench_effort_count(&o->index, arm->kind);
-        return with_codes(arm) ? n * (reranks(o, arm)->n + o->codes.guarantee.n) : n;
+        return with_codes(arm) && o->index.recall == 0.0 ? n * (reranks(o, arm)->n + o->codes.guarantee.n) : n;
 }
 
 bench_effort ann_effort_at(const ann_options *o, const ann_arm *arm, size_t i)
 {
-        if (!with_codes(arm))
+        if (!with_codes(arm) || o->index.recall > 0.0)
                 return bench_effort_at(&o->index, arm->kind, i);
         const bench_shares *rerank = reranks(o, arm), *guarantee = &o->codes.guarantee;
         const size_t per_effort = rerank->n + guarantee->n, turn = i % per_effort;

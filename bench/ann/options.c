@@ -44,6 +44,10 @@ static const char help_efforts[] =
         "  Each pair of shares, or view, is an effort and gives one table row per mode; without any, pdci retrieves\n"
         "  0.005,0.01,0.02,0.05,0.1,0.2,0.5,0.8,1 and mdci visits 0.005,0.01,0.02,0.05,0.1,0.2,0.5,1. With all 1, search is exact.\n";
 
+static const char help_recall[] =
+        "  --recall R                the share of the true neighbours that searches ask for, above 0 and at most 1, in place of\n"
+        "                            all efforts, those of codes, too: the index calibrates itself while it is built\n";
+
 static const char help_codes[] =
         "\n"
         "of codes, which rank rows before the best of them are scored; each but the first is refused without codes:\n"
@@ -111,8 +115,8 @@ static const char help_meaning[] =
 
 void ann_print_help(void)
 {
-        printf("%s%s%s%s%s%s%s%s%s", help_usage, bench_source_help, help_truth, help_options, bench_index_help,
-               help_efforts, help_codes, help_output, help_meaning);
+        printf("%s%s%s%s%s%s%s%s%s%s", help_usage, bench_source_help, help_truth, help_options, bench_index_help,
+               help_efforts, help_recall, help_codes, help_output, help_meaning);
 }
 
 /* What --fit says: "both:" before what codes are fitted to. */
@@ -165,6 +169,14 @@ static dci_status check_together(ann_options *o)
         if (o->group_union && o->group == 0)
                 return dci_fail(DCI_ERR_INVALID, "--group-union needs --group");
         DCI_TRY(bench_index_options_finish(&o->index, true));
+        const char *effort = o->index.prop_to_visit.n > 0      ? "prop-to-visit"
+                             : o->index.prop_to_retrieve.n > 0 ? "prop-to-retrieve"
+                             : o->index.field_of_view.n > 0    ? "field-of-view"
+                             : o->codes.rerank.n > 0           ? "rerank"
+                             : o->codes.guarantee.n > 0        ? "guarantee"
+                                                               : NULL;
+        if (o->index.recall > 0.0 && effort != NULL)
+                return dci_fail(DCI_ERR_INVALID, "--recall and --%s exclude each other", effort);
         return check_codes(o);
 }
 
@@ -182,6 +194,7 @@ static dci_status parse(int argc, char **argv, ann_options *o, bool *out_help)
                 {"rerank", OPTION_FACTORS, &o->codes.rerank, 1, DCI_MAX_ROWS, NULL},
                 {"guarantee", OPTION_SHARES, &o->codes.guarantee, 0, 0, NULL},
                 {"fit", OPTION_TEXT, &o->codes.fit, 0, 0, NULL},
+                {"recall", OPTION_SHARE, &o->index.recall, 0, 0, NULL},
                 {"pareto", OPTION_FLAG, &o->pareto, 0, 0, NULL},
                 {"repeat", OPTION_SIZE, &o->repeat, 1, 1000, NULL},
                 {"truth-check", OPTION_SIZE, &o->truth_check, 1, all, NULL},

@@ -28,6 +28,10 @@ static void print_effort(const ann_row *row, char *out)
         const bench_effort *e = &row->effort;
         int n = 0;
         *out = '\0';
+        if (e->recall > 0.0) {
+                snprintf(out, CELL_BYTES, "for %g", e->recall);
+                return;
+        }
         if (row->used == DCI_KIND_PDCI)
                 snprintf(out, CELL_BYTES, "%zux%zu visit %g retrieve %g", o->num_comp_indices, o->num_simp_indices,
                          e->prop_to_visit, e->prop_to_retrieve);
@@ -50,6 +54,8 @@ static void print_codes(const ann_row *row, char *out, size_t size)
                                row->arm->fitted ? " fitted" : "");
         if (e->guarantee > 0)
                 snprintf(out + n, size - (size_t)n, " guarantee %g", e->guarantee);
+        else if (e->recall > 0.0) /* the rest is said */
+                return;
         else if (isinf(e->rerank))
                 snprintf(out + n, size - (size_t)n, " all");
         else if (e->rerank > 0)

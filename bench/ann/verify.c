@@ -276,6 +276,8 @@ static dci_status search(verify_state *v, const verify_queries *q, const char *e
         DCI_TRY(dci_search_params_init(&params, sizeof params));
         if (share == 0.0) /* what the file says */
                 DCI_TRY(dci_index_get_defaults(v->index, &params));
+        else
+                params.prop_to_visit = params.prop_to_retrieve = 1.0;
         params.stats = &stats;
         if (share > 0.0 && v->config.kind == DCI_KIND_PDCI)
                 params.prop_to_retrieve = share;

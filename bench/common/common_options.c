@@ -289,12 +289,16 @@ static bench_shares retrieves(const bench_index_options *o, dci_index_kind kind)
 
 size_t bench_effort_count(const bench_index_options *o, dci_index_kind kind)
 {
+        if (o->recall > 0.0)
+                return 1;
         const size_t views = kind == DCI_KIND_MDCI && o->field_of_view.n > 0 ? o->field_of_view.n : 1;
         return visits(o, kind).n * retrieves(o, kind).n * views;
 }
 
 bench_effort bench_effort_at(const bench_index_options *o, dci_index_kind kind, size_t i)
 {
+        if (o->recall > 0.0)
+                return (bench_effort){.recall = o->recall};
         const bench_shares visit = visits(o, kind), retrieve = retrieves(o, kind);
         bench_effort effort = {.prop_to_retrieve = retrieve.values[i % retrieve.n]};
         i /= retrieve.n;
@@ -312,6 +316,7 @@ void bench_effort_params(const bench_effort *effort, dci_search_params *out)
         out->field_of_view = effort->field_of_view;
         out->rerank = effort->rerank;
         out->guarantee = effort->guarantee;
+        out->target_recall = effort->recall > 0.0 ? effort->recall : 1.0;
 }
 
 /* --- objects --------------------------------------------------------------------------------------------------------------- */
@@ -351,5 +356,6 @@ dci_status bench_index_create(dci_context *context, const bench_index_options *o
         config.top_nodes = o->top_nodes;
         config.cell_simp_indices = kind == DCI_KIND_AUTO ? 0 : o->cell_simp_indices;
         config.sketch_bits = o->sketch_bits;
+        config.target_recall = o->recall > 0.0 ? o->recall : 1.0; /* else nothing is measured for it */
         return dci_index_create(context, &config, out);
 }

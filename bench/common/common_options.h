@@ -45,6 +45,7 @@ typedef struct bench_index_options {
         int32_t sketch_bits; /* of the codes; 0: none */
         bench_shares prop_to_visit, prop_to_retrieve;
         bench_sizes field_of_view;
+        double recall; /* that searches ask for in place of an effort; 0: efforts */
         bool sweep; /* efforts that were not given: many, instead of one */
         size_t threads;
         dci_isa isa;
@@ -74,6 +75,7 @@ typedef struct bench_effort {
         size_t field_of_view; /* 0: prop_to_visit says it */
         double rerank;        /* with codes: rows scored per row wanted; 0: as the library does, infinity: all */
         double guarantee;     /* with codes; 0: none */
+        double recall;        /* in place of all these; 0: none */
 } bench_effort;
 #define BENCH_MAX_EFFORTS (BENCH_MAX_SHARES * BENCH_MAX_SHARES)
 

@@ -84,10 +84,13 @@ json_t *bench_config_json(const bench_index_options *o, dci_index_kind kind)
 json_t *bench_params_json(const bench_index_options *o, dci_index_kind kind, const bench_effort *effort)
 {
         json_t *config = bench_config_json(o, kind), *spent;
-        if (config == NULL || kind == DCI_KIND_FLAT)
+        if (config == NULL || (kind == DCI_KIND_FLAT && effort->recall == 0.0))
                 return config;
-        spent = json_pack("{s:f, s:f, s:I}", "prop_to_visit", effort->prop_to_visit, "prop_to_retrieve",
-                          effort->prop_to_retrieve, "field_of_view", (json_int_t)effort->field_of_view);
+        if (effort->recall > 0.0)
+                spent = json_pack("{s:f}", "target_recall", effort->recall);
+        else
+                spent = json_pack("{s:f, s:f, s:I}", "prop_to_visit", effort->prop_to_visit, "prop_to_retrieve",
+                                  effort->prop_to_retrieve, "field_of_view", (json_int_t)effort->field_of_view);
         bool whole = spent != NULL && json_object_update(config, spent) == 0;
         json_decref(spent);
         if (whole)

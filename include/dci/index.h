@@ -130,6 +130,12 @@ typedef struct dci_index_config {
          */
         size_t cell_simp_indices;
         size_t reserved; /**< zero */
+        /**
+         * (0, 1], default 0.95: the share of the k best rows that a search finds when it says nothing else (params
+         * NULL), see dci_search_params. Adds and removes keep the index calibrated for that; 1: exact, and they do not.
+         * FLAT without codes is always exact. Callers with the struct of 0.1.0 get full effort, as they always did.
+         */
+        double target_recall;
 } dci_index_config;
 
 /** Fills every byte of `config` with defaults. struct_size: sizeof(dci_index_config). */
@@ -144,7 +150,7 @@ DCI_API dci_status dci_index_config_init(dci_index_config *config, size_t struct
  * fit. A remove waits for running searches, and so do the last step of an upsert and a clear. Destroy must be the last
  * call.
  * One parallel region per call, none for small work; adding with sketch_bits takes two, building a tree one per phase,
- * dci_index_tune one per setting tried. Results are the same bits at any thread count.
+ * calibrating three, dci_index_tune one per setting tried. Results are the same bits at any thread count.
  */
 typedef struct dci_index dci_index;
 
@@ -319,6 +325,16 @@ typedef struct dci_filter {
 /** Fills every byte with defaults (no filter). struct_size: sizeof(dci_filter). */
 DCI_API dci_status dci_filter_init(dci_filter *filter, size_t struct_size);
 
+/** What an index measured to know which effort a recall takes. */
+enum {
+        /** nothing yet: a search that asks for a recall is exact */
+        DCI_CALIBRATED_NONE = 0,
+        /** its own rows as queries */
+        DCI_CALIBRATED_ROWS = 1,
+        /** queries, passed to dci_index_tune or dci_index_fit */
+        DCI_CALIBRATED_QUERIES = 2
+};
+
 /** What a search did. Filled by the call; prepare with dci_search_stats_init. */
 typedef struct dci_search_stats {
         size_t struct_size;
@@ -335,12 +351,28 @@ typedef struct dci_search_stats {
          * pass scores again count again, here and in distances
          */
         uint64_t candidates;
+        double target_recall;                   /**< that the effort was chosen for; 0: the effort was given */
+        double prop_to_visit, prop_to_retrieve; /**< as used: given, or chosen for the recall */
+        double rerank;                          /**< the same; 0: there are no codes; INFINITY: they were not used */
+        size_t field_of_view;
+        int32_t calibrated_on; /**< DCI_CALIBRATED_*: what the index was calibrated on */
+        int32_t reserved;
 } dci_search_stats;
 DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_size);
 
 /**
- * What a search may spend, and on which rows. Prepare with dci_search_params_init.
- * The effort fields carry their published names (Prioritized DCI, Li and Malik 2017). FLAT checks their range and
+ * How well a search searches, and which rows. Prepare with dci_search_params_init.
+ *
+ * One field is enough: target_recall, the share of the k best rows that is found on average over queries like those that
+ * the index was calibrated on. That is a sample of its own rows, once it has 1024 (below, every search by recall is
+ * exact), taken again by the add or remove after which there are half as many more, or a third fewer; or queries, passed
+ * to dci_index_tune or dci_index_fit, which stay. Queries of another kind than the rows find less until the index is
+ * tuned with some. (Under IP, where queries are rarely like rows, sums of rows with random signs stand for them, unless
+ * all rows are of one length.) A filtered search and one of another k get what they take by the same measurement; a
+ * range search gets what long lists take. The setting changes only in these calls, so that searches are repeatable.
+ *
+ * The other effort fields are for experts: where one of them is not 0, those that are given count, the rest mean full
+ * effort, and target_recall has no part in it. They carry their published names (Prioritized DCI, Li and Malik 2017). FLAT checks their range and
  * always spends everything. PDCI: a composite index visits (row, simple index) pairs in the order of their projected
  * difference to the query, num_simp_indices * num_to_visit of them at most (k_1 of the paper), and retrieves each row
  * that it has visited in all its simple indices, num_to_retrieve of them at most (k_2); it goes on beyond both until it
@@ -358,8 +390,9 @@ DCI_API dci_status dci_search_stats_init(dci_search_stats *stats, size_t struct_
  */
 typedef struct dci_search_params {
         size_t struct_size;
-        double prop_to_visit; /**< (0, 1], default 1: share of the rows that each composite index may visit */
-        /** (0, 1], default 1: share of the rows that each composite index may retrieve */
+        /** (0, 1]: share of the rows that each composite index may visit; 0 (default): not given */
+        double prop_to_visit;
+        /** (0, 1]: share of the rows that each composite index may retrieve; 0 (default): not given */
         double prop_to_retrieve;
         const dci_filter *filter; /**< NULL (default): all rows */
         dci_search_stats *stats;  /**< NULL (default), or where to report; set, not added to */
@@ -370,7 +403,8 @@ typedef struct dci_search_params {
         size_t num_to_retrieve;
         /**
          * with sketch_bits: rows scored per row wanted: of those visited, the rerank * k best by their codes. 1 or
-         * more; INFINITY: all, without codes; 0 (default): 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
+         * more; INFINITY: all, without codes; 0 (default): not given, or, where the effort is given by other fields, 16,
+         * 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
          */
         double rerank;
         /**
@@ -384,12 +418,14 @@ typedef struct dci_search_params {
          * (num_to_visit: as many as hold about so many rows), and four times that share, 16 at least, above it
          */
         size_t field_of_view;
+        /** (0, 1], default 0.95; 1: exact, without codes. Callers with the struct of 0.1.0: full effort, see above. */
+        double target_recall;
 } dci_search_params;
 DCI_API dci_status dci_search_params_init(dci_search_params *params, size_t struct_size);
 
 /**
- * The index's defaults, used where a search gets params NULL. Only the effort fields are kept; a filter, stats or
- * progress in `params` is refused.
+ * The index's defaults, used where a search gets params NULL: a target_recall (at first that of the config), or an effort.
+ * A filter, stats or progress in `params` is refused.
  */
 DCI_API dci_status dci_index_set_defaults(dci_index *index, const dci_search_params *params);
 DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out_params);
@@ -550,28 +586,60 @@ typedef struct dci_tune_result {
         /** what was set as the index's defaults; 1 and 1: full effort */
         double prop_to_visit, prop_to_retrieve;
         double rerank; /**< with sketch_bits: the same; INFINITY: codes are not used */
+        /**
+         * time of one query alone with what was set, and of exact search, median; NaN where it was not measured
+         * (DCI_TUNE_DISTANCES)
+         */
+        double seconds, exact_seconds;
+        int32_t finished; /**< 0: the deadline came first, and what was set is the best that was found until then */
+        int32_t reserved;
 } dci_tune_result;
 DCI_API dci_status dci_tune_result_init(dci_tune_result *result, size_t struct_size);
 
+/** What dci_index_tune_with calls cheap. */
+enum {
+        /** the time of one query at a time, measured: medians of several runs */
+        DCI_TUNE_TIME = 1,
+        /** the fewest rows scored; with sketch_bits the fewest bytes of rows and codes read. The same bits every time. */
+        DCI_TUNE_DISTANCES = 2
+};
+
+/** How to tune. Prepare with dci_tune_options_init. */
+typedef struct dci_tune_options {
+        size_t struct_size;
+        int32_t cost; /**< DCI_TUNE_TIME (default) or DCI_TUNE_DISTANCES */
+        int32_t reserved;
+        dci_progress progress; /**< in thousandths; fn NULL (default): none. It is asked many times a second. */
+        /** seconds after which the best effort so far is set, or, if there is none yet, nothing; 0 (default): none */
+        double deadline;
+} dci_tune_options;
+DCI_API dci_status dci_tune_options_init(dci_tune_options *options, size_t struct_size);
+
 /**
- * Finds the cheapest effort (fewest rows scored) that reaches a recall on sample queries and makes it the index's
- * default.
+ * Finds the cheapest effort that reaches a recall on sample queries, makes it the index's default, and calibrates the
+ * index on these queries, for searches that ask for another recall or k (dci_search_params).
  *
  * n_queries      1 or more, like those to come: some hundred measure a recall to about 0.01. Even-numbered ones select,
- *                odd-numbered ones check.
+ *                odd-numbered ones check. Fewer than 16 calibrate nothing.
  * queries, ld, k as in dci_index_search.
  * target_recall  (0, 1]: share of the exact k best that are found (a row as good as the k-th counts). 1 asks for full
  *                effort.
+ * options        NULL: all defaults.
  * out_result     may be NULL.
  *
  * Results are measured against exact search of the rows there are now; where nothing less reaches the target, full
  * effort is set. MDCI tunes prop_to_visit (with cell_simp_indices prop_to_retrieve too), PDCI prop_to_retrieve, FLAT is
- * always exact, AUTO tunes what the kind in use does; with codes also rerank, for FLAT rerank alone, and cheapest means
- * the fewest bytes of rows and codes read. On failure the defaults stay as they were. Searches may run concurrently; a
- * change of the index meanwhile spoils the measurement.
- * Cost: one exact and some 10 to 60 partial searches of all queries; with cell_simp_indices or sketch_bits up to about
- * 200.
+ * always exact, AUTO tunes what the kind in use does; with codes also rerank, for FLAT rerank alone. A call that fails or
+ * is cancelled has changed nothing. Searches may run concurrently; a change of the index meanwhile spoils the
+ * measurement.
+ * Cost: two exact and some 10 to 20 partial searches of all queries, with cell_simp_indices or sketch_bits up to about
+ * 80; DCI_TUNE_TIME 8 runs of some queries for each of the best.
  */
+DCI_API dci_status dci_index_tune_with(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
+                                       double target_recall, const dci_tune_options *options,
+                                       dci_tune_result *out_result);
+
+/** The same with DCI_TUNE_DISTANCES and no other options. */
 DCI_API dci_status dci_index_tune(dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                                   double target_recall, dci_tune_result *out_result);
 

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import addressof, byref, c_double, memmove
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypedDict, overload
+from typing import TYPE_CHECKING, Any, Callable, Literal, NamedTuple, SupportsIndex, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from . import _guard, _structs
 from ._errors import InvalidError, a_type
 from ._filters import FilterLike, as_filter, c_filter
 from ._guard import CallGuard
-from ._library import Handle, address, check, lib, prepared
+from ._library import Handle, address, check, chosen, lib, prepared
 from ._rows import Progress, RowFormat, as_count, as_groups, as_number, as_progress, as_rows, check_output
 
 Ids = npt.NDArray[np.int64]
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
 
 
 class Effort(TypedDict, total=False):
-    """What a search may spend, as keywords of the calls below; what is None or left out is as the index's default has it."""
+    """How well a search searches, as keywords of the calls below; what is None or left out is as the index's default has it."""
 
+    recall: float | None
+    effort: float | None
     prop_to_visit: float | None
     prop_to_retrieve: float | None
     num_to_visit: SupportsIndex | None
@@ -49,6 +52,12 @@ class SearchStats(NamedTuple):
     distances: int  #: scores computed by the canonical kernel
     proposed: int  #: pairs ranked by cheaper arithmetic first; with codes, those whose codes were read
     candidates: int  #: distinct (query, row) pairs that were chosen to be scored; "flat": all pairs
+    target_recall: float = 0.0  #: that the effort was chosen for; 0: the effort was given
+    prop_to_visit: float = 1.0  #: as used: given, or chosen for the recall
+    prop_to_retrieve: float = 1.0  #: the same
+    rerank: float = 0.0  #: the same; 0: there are no codes; infinite: they were not used
+    field_of_view: int = 0
+    calibrated_on: str = "none"  #: what the index has measured its efforts on: "rows" (its own), "queries" (see tune) or "none"
 
 
 class TuneResult(NamedTuple):
@@ -63,17 +72,22 @@ class TuneResult(NamedTuple):
     prop_to_visit: float  #: what was set as the index's default
     prop_to_retrieve: float  #: the same
     rerank: float  #: with sketch_bits the same; infinite: codes are not used
+    seconds: float  #: time of one query alone with that effort, median; NaN: not measured
+    exact_seconds: float  #: the same for exact search
+    finished: bool  #: False: the deadline came first; what was set is the best until then, nothing if recall is NaN
 
 
 class Searchable:
     """An object of the library that answers searches; what Index is beyond that is in index.py."""
 
-    __slots__ = ("__weakref__", "_dim", "_handle", "_input", "_n_simple")
+    __slots__ = ("__weakref__", "_dim", "_handle", "_input", "_kind", "_n_simple", "_sketch_bits")
 
     _dim: int
     _handle: Handle | None
     _input: RowFormat
+    _kind: str
     _n_simple: int
+    _sketch_bits: int
 
     def _open(self) -> Handle:
         if self._handle is None:
@@ -124,19 +138,25 @@ class Searchable:
                 element i for id i, with one element for each id from 0 to the largest ever used; a Filter or Bitmap; or a
                 function that gets an id and is asked once per stored row and call. A column of zeros and ones is refused as
                 ids that repeat: use column.astype(bool).
+        recall  above 0, at most 1: the share of the k best that is found, on average. The index knows what that takes from
+                its own rows, or from queries (see tune and fit), so that it holds for queries like those; 1.0 is exact.
+                None: as Index(recall=..) or set_defaults has it, 0.95 if nobody said anything.
+        effort  1.0: everything, which is exact. Less: "mdci" opens this share of the cells, "pdci" retrieves this share of
+                the rows.
+
+        For experts, in place of recall and effort; the kind must have them:
         prop_to_visit, prop_to_retrieve
                 shares, above 0 and at most 1. "pdci": of the rows that the filter admits: how many each composite index may
                 visit, and how many it may retrieve as candidates, which are all scored. It goes on beyond both until it has
                 k. "mdci": prop_to_visit of the nodes of each level, rounded up, are opened, and more if that finds fewer
-                than k rows; with cell_simp_indices, prop_to_retrieve of the rows in the opened cells are scored, else all
-                of them. "flat" checks them and always scores all rows.
+                than k rows; with cell_simp_indices, prop_to_retrieve of the rows in the opened cells are scored.
         num_to_visit, num_to_retrieve
                 the same as numbers of rows, in place of the shares; 0: as the shares say.
         field_of_view
                 "mdci": nodes opened at each level, in place of prop_to_visit and num_to_visit; 0: as those say.
         rerank  with sketch_bits: rows scored per row wanted: of those that the rest of the effort chooses, the rerank * k
-                best by their codes, and perhaps an eighth more. 1 or more; math.inf: all of them, without codes; 0: 16, 8,
-                4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
+                best by their codes, and perhaps an eighth more. 1 or more; math.inf: all of them, without codes. Of an
+                effort that does not say, 16, 8, 4, 3 and 2 at 1, 2, 3, 4 and 8 bits.
         guarantee
                 with sketch_bits: go on scoring until no row whose code was looked at can be among the k best but was not
                 scored: each with this probability, above 0 and at most 1, under a random rotation; for certain at 1 and
@@ -147,8 +167,8 @@ class Searchable:
                 exception with that exception.
         out     (ids, scores), C-contiguous int64 and float32 of the result's shape, to write to.
 
-        What is None is as set_defaults has it; a share that is given replaces a default number, too, and a share or number
-        to visit a default field_of_view.
+        Where an expert's option is given, the others are as set_defaults has them, or, if that names a recall, full effort;
+        a share that is given replaces a default number, too, and a share or number to visit a default field_of_view.
 
         Returns ids and scores of shape (n, k), or (k,) for a one-dimensional q, best first, ties by lower id.
         """
@@ -257,8 +277,8 @@ class Searchable:
         radius  rounded to float32, as scores are.
 
         Returns offsets of shape (n + 1,), ids and scores: those of query i are [offsets[i]:offsets[i + 1]], best first.
-        filter, effort, stats and progress as in search; "pdci" and "mdci" find those among the rows that they score. Codes
-        have no part in it: rerank and guarantee are checked and change nothing.
+        filter, recall, effort, stats and progress as in search; "pdci" and "mdci" find those among the rows that they score,
+        by recall as many as long lists take. Codes have no part in it: rerank and guarantee change nothing.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
@@ -291,7 +311,7 @@ class Searchable:
             check(function(handle.value, *before, None, *after))
             return None
         params = self._defaults(handle)
-        _set_effort(params, effort)
+        self._set_effort(params, effort)
         report = prepared(_structs.Stats)
         wanted = None if filter is None else as_filter(filter, handle.value)
         asks = wanted is not None and wanted.asks
@@ -309,40 +329,122 @@ class Searchable:
                 status = function(handle.value, *before, byref(params), *after)
             guard.raise_kept()
             check(status)
-        return SearchStats(*(getattr(report, name) for name in SearchStats._fields)) if stats else None
+        return _stats(report) if stats else None
 
     def set_defaults(self, **effort: Unpack[Effort]) -> None:
-        """Sets the effort of searches that do not name their own, see search. What is None is full effort again."""
-        params = prepared(_structs.SearchParams)
-        _set_effort(params, effort)
-        check(lib.dci_index_set_defaults(self._open().value, byref(params)))
+        """Sets the recall or the effort of searches that do not name their own, see search. Of an effort, what is None is
+        full effort; without any argument it is the recall that the index was made with."""
+        handle, params = self._open(), prepared(_structs.SearchParams)
+        if all(value is None for value in effort.values()):
+            config = prepared(_structs.IndexConfig)
+            check(lib.dci_index_get_config(handle.value, byref(config)))
+            params.target_recall = config.target_recall
+        self._set_effort(params, effort)
+        check(lib.dci_index_set_defaults(handle.value, byref(params)))
 
     def get_defaults(self) -> dict[str, float]:
-        """The effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
+        """The recall or the effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
         params = self._defaults(self._open())
-        return {name: getattr(params, name) for name in _EFFORT}
+        effort = {name: getattr(params, name) for name in _EXPERT}
+        return effort if any(effort.values()) else {"recall": params.target_recall}
 
-    def tune(self, q: npt.ArrayLike, k: SupportsIndex, target_recall: float) -> TuneResult:
-        """Finds the cheapest effort that reaches a recall on sample queries, and makes it the default. That is the one
-        that scores the fewest rows, with sketch_bits the one that reads the fewest bytes of rows and codes.
+    def tune(
+        self,
+        q: npt.ArrayLike,
+        k: SupportsIndex = 10,
+        recall: float = 0.95,
+        *,
+        cost: str = "time",
+        progress: Callable[[int, int], object] | None = None,
+        deadline: float | None = None,
+    ) -> TuneResult:
+        """Finds the cheapest effort that reaches a recall on sample queries, makes it the default, and calibrates the index
+        on these queries, so that searches that name another recall or k know what that takes.
 
-        q               (n, dim), or (dim,) for one: queries as they will come; some hundred tell a recall to about 0.01.
-                        Those at even positions choose the effort, the others check it.
-        k               as in search.
-        target_recall   above 0, at most 1: share of the exact k best that are found (a row as good as the k-th counts). 1
-                        asks for full effort, which is also set where nothing less reaches the target.
+        q           (n, dim), or (dim,) for one: queries as they will come; some hundred tell a recall to about 0.01. Those at
+                    even positions choose the effort, the others check it. Fewer than 16 calibrate nothing.
+        k           as in search.
+        recall      above 0, at most 1: share of the exact k best that are found (a row as good as the k-th counts). 1 asks
+                    for full effort, which is also set where nothing less reaches the target.
+        cost        "time": measured, one query at a time. "distances": the fewest rows scored, with sketch_bits the fewest
+                    bytes of rows and codes read; the same every time.
+        progress    called with the work done and the whole, in thousandths; a true answer ends the call with CancelledError.
+        deadline    seconds after which the best effort so far is set, or nothing if there is none yet; see TuneResult.
 
         "mdci" tunes prop_to_visit (with cell_simp_indices prop_to_retrieve, too), "pdci" prop_to_retrieve; "flat" is always
-        exact. With sketch_bits, rerank is tuned together with these, and "flat" is tuned by it alone. It takes one exact and
-        some 10 to 60 partial searches of all queries, which Ctrl-C does not end. If it fails, the defaults stay as they
-        were.
+        exact. With sketch_bits, rerank is tuned together with these, and "flat" is tuned by it alone. A call that fails or
+        is interrupted, by Ctrl-C too, has changed nothing.
         """
         handle = self._open()
         rows, n, ld = as_rows(q, self._dim, self._input, "q")
-        result = prepared(_structs.TuneResult)
-        target = c_double(target_recall)
-        check(lib.dci_index_tune(handle.value, n, address(rows), ld, as_count(k, "k"), target, byref(result)))
-        return TuneResult(*(getattr(result, name) for name in TuneResult._fields))
+        options = prepared(_structs.TuneOptions)
+        options.cost = chosen(_structs.TUNE_COSTS, cost, "cost")
+        if deadline is not None:
+            if not 0 < deadline < math.inf:
+                raise InvalidError(f"deadline is {deadline}, expected seconds, more than 0, or None")
+            options.deadline = deadline
+        k, result = as_count(k, "k"), prepared(_structs.TuneResult)
+        with CallGuard(progress) as guard:
+            options.progress = guard.progress
+            status = lib.dci_index_tune_with(
+                handle.value, n, address(rows), ld, k, c_double(recall), byref(options), byref(result)
+            )
+        guard.raise_kept()
+        check(status)
+        found = {name: getattr(result, name) for name in TuneResult._fields}
+        return TuneResult(**{**found, "finished": bool(result.finished)})
+
+    def _set_effort(self, params: _structs.SearchParams, effort: Effort) -> None:
+        """Writes a call's keywords into what the index does by itself."""
+        for name in effort:
+            if name not in _EFFORT:
+                raise TypeError(f"there is no option {name!r}: expected one of {', '.join(_EFFORT)}")
+        given: dict[str, Any] = {name: value for name, value in effort.items() if value is not None}
+        whole = [name for name in ("recall", "effort") if name in given]
+        if whole and len(given) > 1:
+            others = ", ".join(name for name in given if name != whole[0])
+            raise InvalidError(f"{whole[0]} says all about the effort: leave out {others}, or {whole[0]}")
+        if whole:
+            for name in _EXPERT:
+                setattr(params, name, 0)
+            params.target_recall = 1.0
+            if whole == ["recall"]:
+                _check_share("recall", given["recall"])
+                params.target_recall = given["recall"]
+            elif _check_share("effort", given["effort"]) < 1.0:
+                if self._kind not in _SHARES:
+                    raise InvalidError(f'effort is {given["effort"]}: kind="{self._kind}" has no shares, expected 1.0')
+                setattr(params, _SHARES[self._kind], given["effort"])
+            return
+        for name, value in given.items():
+            setattr(params, name, as_count(value, name) if name in _COUNTS else value)
+            self._check_option(name, value)
+        # A number goes before a share, and field_of_view before both: a default of these must not hide what is given.
+        for name in ("to_visit", "to_retrieve"):
+            if "prop_" + name in given and "num_" + name not in given:
+                setattr(params, "num_" + name, 0)
+        if "field_of_view" not in given and ("prop_to_visit" in given or "num_to_visit" in given):
+            params.field_of_view = 0
+        # Of shares 0 is not given, which the library takes from nobody else.
+        for name in ("prop_to_visit", "prop_to_retrieve"):
+            if name in given and given[name] == 0:
+                raise InvalidError(f"{name} is 0, expected more than 0 and at most 1")
+
+    def _check_option(self, name: str, value: Any) -> None:
+        """Refuses an expert's option that the index does not have, unless it says what is so anyway."""
+        needs = None
+        if self._kind == "auto":  # has, or will have, what any of them means
+            return
+        if name in ("rerank", "guarantee"):
+            needs = None if self._sketch_bits else "an index with sketch_bits"
+        elif name == "field_of_view":
+            needs = None if self._kind == "mdci" else 'kind="mdci"'
+        elif self._kind == "flat":
+            needs = 'kind="mdci" or kind="pdci"'
+        elif name.endswith("_to_retrieve") and self._kind == "mdci" and not self._n_simple:
+            needs = 'kind="pdci", or "mdci" with cell_simp_indices'
+        if needs is not None and value != (1.0 if name.startswith("prop_") else 0):
+            raise InvalidError(f"{name} is {value}: it needs {needs}, this one is of kind {self._kind!r}")
 
     @staticmethod
     def _defaults(handle: Handle) -> _structs.SearchParams:
@@ -352,22 +454,21 @@ class Searchable:
 
 
 _EFFORT = tuple(Effort.__annotations__)
+_EXPERT = tuple(name for name in _EFFORT if name not in ("recall", "effort"))
 _COUNTS = ("num_to_visit", "num_to_retrieve", "field_of_view")
+# Of which the effort is a share.
+_SHARES = {"mdci": "prop_to_visit", "pdci": "prop_to_retrieve"}
 
 
-def _set_effort(params: _structs.SearchParams, effort: Effort) -> None:
-    for name in effort:
-        if name not in _EFFORT:
-            raise TypeError(f"there is no option {name!r}: expected one of {', '.join(_EFFORT)}")
-    given = {name: value for name, value in effort.items() if value is not None}
-    for name, value in given.items():
-        setattr(params, name, as_count(value, name) if name in _COUNTS else value)
-    # A number goes before a share, and field_of_view before both: a default of these must not hide what is given.
-    for name in ("to_visit", "to_retrieve"):
-        if "prop_" + name in given and "num_" + name not in given:
-            setattr(params, "num_" + name, 0)
-    if "field_of_view" not in given and ("prop_to_visit" in given or "num_to_visit" in given):
-        params.field_of_view = 0
+def _check_share(name: str, value: float) -> float:
+    if not 0 < value <= 1:
+        raise InvalidError(f"{name} is {value}, expected more than 0 and at most 1")
+    return value
+
+
+def _stats(report: _structs.Stats) -> SearchStats:
+    found = {name: getattr(report, name) for name in SearchStats._fields}
+    return SearchStats(**{**found, "calibrated_on": _structs.CALIBRATED[report.calibrated_on]})
 
 
 def results(out: tuple[Ids, Scores] | None, shape: tuple[int, ...], what: str = "ids") -> tuple[Ids, Scores]:

@@ -32,6 +32,8 @@ CENTROIDS = {"unit": 0, "mean": 1}
 MEANS = {"none": 0, "own": 1, "given": 2}
 SKETCH_TRANSFORMS = {"none": 1, "random": 2}
 CENTRES = {"none": 1, "running": 2, "given": 3}
+CALIBRATED = {0: "none", 1: "rows", 2: "queries"}
+TUNE_COSTS = {"time": 1, "distances": 2}
 FILTER_IDS, FILTER_BITMAP, FILTER_CALLBACK = 1, 2, 3
 FILTER_NOT = 1
 GROUP_EACH, GROUP_UNION = 0, 1
@@ -93,6 +95,7 @@ class IndexConfig(ctypes.Structure):
         ("top_nodes", c_size_t),
         ("cell_simp_indices", c_size_t),
         ("reserved", c_size_t),
+        ("target_recall", c_double),
     ]
 
 
@@ -118,6 +121,13 @@ class Stats(ctypes.Structure):
         ("distances", c_uint64),
         ("proposed", c_uint64),
         ("candidates", c_uint64),
+        ("target_recall", c_double),
+        ("prop_to_visit", c_double),
+        ("prop_to_retrieve", c_double),
+        ("rerank", c_double),
+        ("field_of_view", c_size_t),
+        ("calibrated_on", c_int32),
+        ("reserved", c_int32),
     ]
 
 
@@ -134,6 +144,7 @@ class SearchParams(ctypes.Structure):
         ("rerank", c_double),
         ("guarantee", c_double),
         ("field_of_view", c_size_t),
+        ("target_recall", c_double),
     ]
 
 
@@ -173,6 +184,20 @@ class TuneResult(ctypes.Structure):
         ("prop_to_visit", c_double),
         ("prop_to_retrieve", c_double),
         ("rerank", c_double),
+        ("seconds", c_double),
+        ("exact_seconds", c_double),
+        ("finished", c_int32),
+        ("reserved", c_int32),
+    ]
+
+
+class TuneOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("cost", c_int32),
+        ("reserved", c_int32),
+        ("progress", Progress),
+        ("deadline", c_double),
     ]
 
 
@@ -340,6 +365,7 @@ C_NAMES: dict[type[ctypes.Structure], str] = {
     RangeResult: "dci_range_result",
     MemoryReport: "dci_memory_report",
     TuneResult: "dci_tune_result",
+    TuneOptions: "dci_tune_options",
     Page: "dci_page",
     TreeStats: "dci_tree_stats",
     Writer: "dci_writer",

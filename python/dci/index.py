@@ -35,13 +35,13 @@ class Index(Editable):
                 "cosine" (larger is better). Other words for them: "euclidean" and "sqeuclidean" ("l2"; scores are squared
                 distances all the same), "inner_product" and "dot" ("ip"), "cos" and "angular" ("cosine").
     kind        "flat": every row is scored, so results are exact. "pdci" (Prioritized DCI): rows are ranked by their
-                projections on random directions and the best ranked are scored, as many as the effort of a search allows;
-                exact at full effort, which is the default (see search and set_defaults). "mdci" (Multi-level DCI): a tree of
-                randomly promoted rows; every row lies in the cell of the promoted row nearest to it, and a search opens the
-                best cells, as many as its effort allows; exact at full effort, the default. Rows come and go at any time and
-                lie in pages (see pages and changes). "auto": "flat" for few rows, "flat" with codes for more, "mdci" with
-                codes for many. An add that needs another kind makes it while searches go on; a remove that leaves far fewer
-                rows goes back. kind and sketch_bits say what is in use. pages, page_ids and changes want "mdci".
+                projections on random directions and the best ranked are scored, as many as the recall takes; exact at
+                recall 1. "mdci" (Multi-level DCI): a tree of randomly promoted rows; every row lies in the cell of the
+                promoted row nearest to it, and a search opens the best cells, as many as the recall takes; exact at recall
+                1. Rows come and go at any time and lie in pages (see pages and changes). "auto": "flat" for few rows, "flat"
+                with codes for more, "mdci" with codes for many. An add that needs another kind makes it while searches go on;
+                a remove that leaves far fewer rows goes back. kind and sketch_bits say what is in use. pages, page_ids and
+                changes want "mdci".
     dtype       rows as stored: "float32", "float16" or "bfloat16".
     storage     "owned": add copies the rows. "borrowed": add remembers where they are and the index keeps their memory alive
                 until it is empty or closed; the caller must not change it (resizing or closing it included). Rows that would
@@ -106,16 +106,12 @@ class Index(Editable):
         "_add_input",
         "_context",
         "_dtype",
-        "_kind",
         "_lock",
         "_mapped",
         "_metric",
         "_promotion_prob",
-        "_sketch_bits",
         "_storage",
     )
-
-    _sketch_bits: int
 
     def __init__(
         self,
@@ -137,6 +133,7 @@ class Index(Editable):
         top_nodes: SupportsIndex | None = None,
         cell_simp_indices: SupportsIndex | None = None,
         sketch_bits: SupportsIndex = 0,
+        recall: float = 0.95,
     ) -> None:
         self._handle = None
         self._dim = as_count(dim, "dim")
@@ -177,6 +174,7 @@ class Index(Editable):
                 raise InvalidError(f"{name} is {value!r}, an option of kind {_KIND_OF[name]!r}: the kind is {kind!r}")
             setattr(config, name, (as_number if name.startswith("promotion_prob") else as_count)(value, name))
         config.sketch_bits = as_count(sketch_bits, "sketch_bits", 2**31 - 1)
+        config.target_recall = recall
         self._take(config)
         self._handle = create(lib.dci_index_create, lib.dci_index_destroy, self._context._handle.value, byref(config))
 

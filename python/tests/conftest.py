@@ -46,7 +46,8 @@ def queries() -> Any:
 # Options of a tree with three levels of nodes from some hundred rows on.
 DEEP: dict[str, Any] = {"promotion_prob": 0.2, "promotion_prob_subseq": 0.3, "top_nodes": 8, "page_rows": 4}
 
-# The defaults of a new index.
+# What an index that was made exact (recall=1.0) does by itself, and an effort that leaves nothing out.
+EXACT: dict[str, float] = {"recall": 1.0}
 FULL: dict[str, float] = {
     "prop_to_visit": 1.0,
     "prop_to_retrieve": 1.0,
@@ -59,9 +60,9 @@ FULL: dict[str, float] = {
 
 
 def of_kind(kind: str, rows: Any, metric: str = "ip", ids: Any = None, **options: Any) -> dci.Index:
-    """An index of a kind that holds these rows, in their format."""
+    """An index of a kind that holds these rows, in their format; exact unless a search or an option says otherwise."""
     dtype = "bfloat16" if rows.dtype == np.uint16 else rows.dtype
-    index = dci.Index(rows.shape[1], metric, kind=kind, dtype=dtype, **options)
+    index = dci.Index(rows.shape[1], metric, kind=kind, dtype=dtype, **{"recall": 1.0, **options})
     index.add(rows, ids)
     return index
 

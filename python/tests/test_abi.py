@@ -157,6 +157,7 @@ def test_the_packages_defaults_are_the_librarys():
         assert given[name].default is None, name
         told = re.search(rf"\n    {name}\n? .*?None(: | or )([0-9.]+)", dci.Index.__doc__, re.DOTALL)
         assert told and float(told[2].rstrip(".")) == getattr(config, name), name
+    assert given["recall"].default == config.target_recall
 
 
 def test_the_defaults_of_kmeans_are_the_librarys():

@@ -197,7 +197,7 @@ def asked():
 def test_tune_reaches_its_target_on_queries_it_has_not_seen(keys, asked, kind, options, target):
     rows = keys[:3000]
     index = of_kind(kind, rows, **options)
-    found = index.tune(asked[:400], 50, target)
+    found = index.tune(asked[:400], 50, target, cost="distances")
     assert isinstance(found, dci.TuneResult)
     assert found.n_queries == 400 and found.exact_distances == 3000
     assert found.recall >= target and found.recall_held_out >= target - 0.05

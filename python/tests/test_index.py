@@ -110,7 +110,7 @@ def test_stats_report_every_pair(keys, queries):
     index.add(keys)
     *_, stats = index.search(queries[:3], 2, stats=True)
     every = 3 * len(keys)
-    assert stats == dci.SearchStats(3, visited=every, distances=every, proposed=0, candidates=every)
+    assert stats == dci.SearchStats(3, visited=every, distances=every, proposed=0, candidates=every, target_recall=0.95)
     *_, stats = index.range_search(queries[0], 0.0, stats=True)
     assert (stats.queries, stats.visited) == (1, len(keys))
 

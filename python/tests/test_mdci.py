@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from conftest import DEEP, DTYPES, FULL, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
+from conftest import DEEP, DTYPES, EXACT, FULL, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
 from read_index import read_tree
 
 import dci
@@ -131,7 +131,7 @@ def test_a_field_of_view_goes_before_shares_and_numbers(index):
 
 
 def test_defaults_keep_the_field_of_view(index):
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
     index.set_defaults(field_of_view=7, prop_to_visit=0.5)
     assert index.get_defaults() == {**FULL, "field_of_view": 7, "prop_to_visit": 0.5}
     index.set_defaults(**index.get_defaults())
@@ -140,7 +140,7 @@ def test_defaults_keep_the_field_of_view(index):
     assert_same(index.search(asked, 5), index.search(asked, 5, field_of_view=7))
     assert_same(index.range_search(asked, 40.0), index.range_search(asked, 40.0, field_of_view=7))
     index.set_defaults()
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
 
 
 def test_a_field_of_view_that_is_none_is_refused(index):
@@ -149,14 +149,17 @@ def test_a_field_of_view_that_is_none_is_refused(index):
             call(field_of_view=-1)
         with pytest.raises(TypeError):
             call(field_of_view=0.5)
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
 
 
 @pytest.mark.parametrize("kind", ["flat", "pdci"])
-def test_other_kinds_take_a_field_of_view_and_ignore_it(kind):
+def test_other_kinds_have_no_field_of_view(kind):
     index = of_kind(kind, normal(500, 16))
     asked = normal(3, 16, seed=2)
-    assert_same(index.search(asked, 5, field_of_view=1), index.search(asked, 5))
+    for call in (index.search, index.search_group):
+        with pytest.raises(dci.InvalidError, match='field_of_view is 1: it needs kind="mdci"'):
+            call(asked, 5, field_of_view=1)
+    assert_same(index.search(asked, 5, field_of_view=0), index.search(asked, 5))
 
 
 # --- what the tree is made with -------------------------------------------------------------------------------------

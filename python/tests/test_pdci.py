@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import DTYPES, FULL, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
+from conftest import DTYPES, EXACT, FULL, METRICS, assert_exact, assert_same, normal, of_kind, recall, stored
 
 import dci
 
@@ -134,13 +134,13 @@ def test_rows_may_come_and_go():
 
 
 def test_defaults_are_full_effort_and_go_back_to_it(index):
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
     index.set_defaults(prop_to_visit=0.5, num_to_retrieve=9)
     assert index.get_defaults() == {**FULL, "prop_to_visit": 0.5, "num_to_retrieve": 9}
     index.set_defaults(**index.get_defaults())
     assert index.get_defaults() == {**FULL, "prop_to_visit": 0.5, "num_to_retrieve": 9}
     index.set_defaults()
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
 
 
 def test_defaults_hold_in_every_search_that_does_not_say_otherwise(index):
@@ -170,10 +170,8 @@ def test_a_share_that_is_given_replaces_a_default_number(index):
 
 @pytest.mark.parametrize("name", EFFORT[:2])
 @pytest.mark.parametrize("bad", [0.0, -0.5, 1.5, float("nan")])
-@pytest.mark.parametrize("kind", ["pdci", "flat"])
-def test_a_share_out_of_range_is_refused_with_the_librarys_sentence(name, bad, kind):
-    index = dci.Index(4, kind=kind)
-    index.add(normal(9, 4))
+def test_a_share_out_of_range_is_refused_with_the_librarys_sentence(name, bad):
+    index = pdci(normal(9, 4))
     sentence = f"{name} is {bad:g}, expected more than 0 and at most 1"
     for call in (
         lambda: index.search(normal(1, 4), 1, **{name: bad}),
@@ -182,7 +180,7 @@ def test_a_share_out_of_range_is_refused_with_the_librarys_sentence(name, bad, k
     ):
         with pytest.raises(dci.InvalidError, match=sentence):
             call()
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
 
 
 @pytest.mark.parametrize("name", EFFORT[2:])
@@ -198,10 +196,13 @@ def test_a_number_that_is_none_is_refused(index, name):
         index.search(normal(1, 32), 1, prop_to_visit="half")
 
 
-def test_flat_takes_effort_and_stays_exact(keys, queries):
+def test_flat_has_no_effort_to_give(keys, queries):
     flat = dci.Index(64, dtype="float16")
     flat.add(keys)
-    assert_same(flat.search(queries, 20, prop_to_retrieve=0.01, num_to_visit=1), flat.search(queries, 20))
+    for name, value in (("prop_to_retrieve", 0.01), ("prop_to_visit", 0.5), ("num_to_visit", 1), ("num_to_retrieve", 1)):
+        with pytest.raises(dci.InvalidError, match=f"{name} is {value}: it needs kind="):
+            flat.search(queries, 20, **{name: value})
+    assert_same(flat.search(queries, 20, prop_to_retrieve=1.0, num_to_visit=0), flat.search(queries, 20))
 
 
 def test_a_closed_index_has_no_defaults(index):

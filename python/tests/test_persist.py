@@ -35,7 +35,8 @@ def made(metric="ip", dtype="float32", kind="pdci", storage="owned", **options):
     index = dci.Index(DIM, metric, kind=kind, dtype=dtype, storage=storage, **options)
     ids = np.random.default_rng(3).permutation(N) * 1_000_003
     index.add(rows, ids)
-    index.set_defaults(prop_to_visit=0.5, num_to_retrieve=9, field_of_view=4 if kind == "mdci" else 0)
+    if kind != "flat":
+        index.set_defaults(prop_to_visit=0.5, num_to_retrieve=9, field_of_view=4 if kind == "mdci" else 0)
     return index, rows, ids
 
 
@@ -75,8 +76,11 @@ def test_a_second_reader_finds_rows_ids_and_config(metric, dtype, kind, storage)
     assert config["metric"] == _structs.METRICS[metric]
     assert config["dtype"] == config["add_dtype"] == config["query_dtype"] == _structs.DTYPES[dtype]
     assert (config["seed"], config["next_id"], config["zero_rows"]) == (2**64 - 1, ids.max() + 1, 0)
-    assert (config["prop_to_visit"], config["prop_to_retrieve"]) == (0.5, 1)
-    assert (config["num_to_visit"], config["num_to_retrieve"]) == (0, 9)
+    if kind == "flat":  # a recall, in a section of its own
+        assert (config["prop_to_visit"], config["prop_to_retrieve"], config["num_to_retrieve"]) == (0, 0, 0)
+    else:
+        assert (config["prop_to_visit"], config["prop_to_retrieve"]) == (0.5, 1)
+        assert (config["num_to_visit"], config["num_to_retrieve"]) == (0, 9)
     np.testing.assert_array_equal(found_ids, ids)
     np.testing.assert_array_equal(found.view(np.uint8), rows.view(np.uint8))
     squared = (in_float64(rows) ** 2).sum(1)
@@ -336,9 +340,10 @@ def test_a_mapped_index_takes_no_rows(kind, tmp_path):
     for call in (lambda: mapped.add(rows), lambda: mapped.remove(ids[:1]), lambda: mapped.reserve(5)):
         with pytest.raises(dci.UnsupportedError, match="mapped"):
             call()
-    mapped.set_defaults(num_to_retrieve=3)
-    assert mapped.get_defaults()["num_to_retrieve"] == 3
-    index.set_defaults(num_to_retrieve=3)
+    other = {"recall": 0.8} if kind == "flat" else {"num_to_retrieve": 3}
+    mapped.set_defaults(**other)
+    assert other.items() <= mapped.get_defaults().items()
+    index.set_defaults(**other)
     index.save(tmp_path / "index")
     (tmp_path / "index").unlink()
     agree(index, mapped)

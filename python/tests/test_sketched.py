@@ -12,7 +12,21 @@ import re
 
 import numpy as np
 import pytest
-from conftest import DTYPES, FULL, METRICS, ROOT, TRACE, assert_same, normal, of_kind, recall, run_all, stored, to_bits
+from conftest import (
+    DTYPES,
+    EXACT,
+    FULL,
+    METRICS,
+    ROOT,
+    TRACE,
+    assert_same,
+    normal,
+    of_kind,
+    recall,
+    run_all,
+    stored,
+    to_bits,
+)
 
 import dci
 
@@ -20,7 +34,7 @@ BITS = (1, 2, 3, 4, 8)
 KINDS = ("flat", "pdci", "mdci")
 CASES = list(itertools.product(KINDS, METRICS))
 # Small efforts that let codes choose among some rows only.
-PARTIAL = {"flat": {}, "pdci": {"prop_to_retrieve": 0.2}, "mdci": {"field_of_view": 8}}
+PARTIAL = {"flat": {"prop_to_visit": 1.0}, "pdci": {"prop_to_retrieve": 0.2}, "mdci": {"field_of_view": 8}}
 OPTIONS = {"mdci": {"promotion_prob": 0.1, "promotion_prob_subseq": 0.3, "top_nodes": 8}}
 SURE = {"rerank": 1, "guarantee": 1}
 
@@ -80,12 +94,12 @@ def test_an_infinite_rerank_is_an_index_without_codes(keys, queries, kind, metri
 def test_rerank_says_how_many_rows_are_scored(keys, queries, bits):
     index, k = made("flat", keys, bits=bits), 10
     usual = {1: 16, 2: 8, 3: 4, 4: 3, 8: 2}[bits]
-    for rerank in (0, usual):
-        assert distances(index, queries, k) == distances(index, queries, k, rerank=rerank)
+    for rerank in (0, usual):  # of an effort; without one the recall says it
+        assert distances(index, queries, k, prop_to_visit=1.0, rerank=rerank) == distances(index, queries, k, rerank=usual)
     for rerank in (1, 1.25, 6.0, np.float32(7)):
         wanted = math.ceil(rerank * k) * len(queries)
         assert wanted <= distances(index, queries, k, rerank=rerank) <= 1.125 * wanted
-    *_, stats = index.search(queries, k, stats=True)
+    *_, stats = index.search(queries, k, rerank=usual, stats=True)
     assert stats.visited == stats.proposed == len(queries) * len(keys) and stats.candidates == stats.distances
     exact, _ = index.search(queries, k, rerank=math.inf)
     recalls = [recall(index.search(queries, k, rerank=many)[0], exact) for many in (1, 4, 32)]
@@ -337,13 +351,13 @@ def test_defaults_hold_in_every_search_that_does_not_say_otherwise(index, querie
     assert dci.Index.from_bytes(index.to_bytes()).get_defaults() == index.get_defaults()
     assert_same(index.search(queries, 5), exact)
     index.set_defaults()
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tune_chooses_a_rerank(keys, asked, kind):
     index = made(kind, keys[:3000], bits=4)
-    found = index.tune(asked[:200], 20, 0.9)
+    found = index.tune(asked[:200], 20, 0.9, cost="distances")
     effort = index.get_defaults()
     names = ("prop_to_visit", "prop_to_retrieve", "rerank")
     assert tuple(effort[name] for name in names) == tuple(getattr(found, name) for name in names)
@@ -372,19 +386,22 @@ def test_what_rerank_and_guarantee_cannot_be(name, bad, sentence, bits):
         lambda: index.range_search(normal(1, 4), 1.0, **{name: bad}),
         lambda: index.set_defaults(**{name: bad}),
     ):
-        with pytest.raises(dci.InvalidError, match=sentence):
+        with pytest.raises(dci.InvalidError, match=sentence if bits else "needs an index with sketch_bits"):
             call()
     for bad_type in ("1", [1.0], object()):
         with pytest.raises(TypeError):
             index.search(normal(1, 4), 1, **{name: bad_type})
-    assert index.get_defaults() == FULL
+    assert index.get_defaults() == EXACT
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_codes_rerank_and_guarantee_change_nothing(keys, queries, kind):
+def test_without_codes_there_is_no_rerank_and_no_guarantee(keys, queries, kind):
     index = of_kind(kind, keys[:1000])
     assert index.sketch_bits == 0
-    assert_same(index.search(queries, 9, rerank=1, guarantee=0.5), index.search(queries, 9))
+    for name, value in (("rerank", 1), ("rerank", math.inf), ("guarantee", 0.5)):
+        with pytest.raises(dci.InvalidError, match=f"{name} is {value}: it needs an index with sketch_bits"):
+            index.search(queries, 9, **{name: value})
+    assert_same(index.search(queries, 9, rerank=0, guarantee=0), index.search(queries, 9))
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,13 @@ dci_status dci_check_aligned(const char *what, const void *array, size_t element
 /* Body of every *_init: refuses NULL and unknown sizes, zeroes all bytes, writes struct_size. */
 dci_status dci_struct_init(const char *name, void *object, size_t struct_size, size_t known);
 
+/* The same two for structs that have grown: callers that were built with a header of `oldest` bytes are served, too. */
+dci_status dci_check_struct_size_since(const char *name, const void *object, size_t struct_size, size_t oldest,
+                                       size_t known);
+dci_status dci_struct_init_since(const char *name, void *object, size_t struct_size, size_t oldest, size_t known);
+/* Into a caller's struct as much as it has room for of one of `known` bytes; its struct_size stays. */
+void dci_struct_give(void *out, const void *from, size_t known);
+
 /* --- alloc.c: memory through the context, sizes checked ------------------------------------------------------- */
 
 /* Products and sums that must fit in size_t; false on overflow, *out untouched. */

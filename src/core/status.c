@@ -132,7 +132,13 @@ dci_status dci_check_aligned(const char *what, const void *array, size_t element
 
 dci_status dci_check_struct_size(const char *name, const void *object, size_t struct_size, size_t known)
 {
-        if (struct_size < known || struct_size > LONGEST_STRUCT)
+        return dci_check_struct_size_since(name, object, struct_size, known, known);
+}
+
+dci_status dci_check_struct_size_since(const char *name, const void *object, size_t struct_size, size_t oldest,
+                                       size_t known)
+{
+        if (struct_size < oldest || struct_size > LONGEST_STRUCT)
                 return dci_fail(DCI_ERR_INVALID,
                                 "%s has struct_size %zu, expected %zu: prepare it with its init function", name,
                                 struct_size, known);
@@ -146,11 +152,24 @@ dci_status dci_check_struct_size(const char *name, const void *object, size_t st
 
 dci_status dci_struct_init(const char *name, void *object, size_t struct_size, size_t known)
 {
+        return dci_struct_init_since(name, object, struct_size, known, known);
+}
+
+dci_status dci_struct_init_since(const char *name, void *object, size_t struct_size, size_t oldest, size_t known)
+{
         if (object == NULL)
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", name);
-        if (struct_size < known || struct_size > LONGEST_STRUCT)
+        if (struct_size < oldest || struct_size > LONGEST_STRUCT)
                 return dci_fail(DCI_ERR_INVALID, "%s has size %zu, expected %zu", name, struct_size, known);
         memset(object, 0, struct_size);
         memcpy(object, &struct_size, sizeof struct_size);
         return DCI_OK;
+}
+
+void dci_struct_give(void *out, const void *from, size_t known)
+{
+        size_t struct_size;
+        memcpy(&struct_size, out, sizeof struct_size);
+        memcpy(out, from, struct_size < known ? struct_size : known);
+        memcpy(out, &struct_size, sizeof struct_size);
 }

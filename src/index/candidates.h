@@ -48,12 +48,18 @@ void dci_candidates_report(const dci_candidates *candidates, dci_search_stats *s
 dci_status dci_candidates_search(dci_candidates *candidates, size_t k, int64_t *out_ids, float *out_scores,
                                  dci_search_stats *stats);
 
+/* The rerank of an effort that does not say; 0 without codes. */
+double dci_sketched_rerank(const dci_index *index);
 /* How many rows are scored per query out of n; false: all, and codes are of no use. */
 bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep);
 /* The k best of those `keep` rows of each query that rank first by their codes: of the rows that `candidates` selects, or, if it is NULL, of
  * the selection. */
 dci_status dci_sketched_search(const dci_flat *flat, dci_candidates *candidates, const dci_search_params *params,
                                size_t keep, size_t k, int64_t *out_ids, float *out_scores, dci_search_stats *stats);
+
+/* For each query, of m <= DCI_COUNT_LIMITS rows by slot (-1 and what follows: none), how many rows of the selection rank as high by
+ * their codes; the query's own slot, or -1, does not count. */
+dci_status dci_sketched_places(const dci_flat *flat, size_t m, const int32_t *slots, const int32_t *selves, float *out);
 
 /* What the kinds keep of one search. */
 typedef struct dci_pdci_search {

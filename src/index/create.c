@@ -19,7 +19,7 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         if (index == NULL)
                 return DCI_ERR_MEMORY;
         index->context = context;
-        index->config = *config;
+        dci_index_take_config(index, config);
         index->automatic = (dci_automatic){config->kind == DCI_KIND_AUTO, config->sketch_bits, 1, 0};
         if (index->automatic.on) { /* until there are more rows */
                 index->config.kind = DCI_KIND_FLAT;
@@ -39,7 +39,6 @@ dci_status dci_index_create(dci_context *context, const dci_index_config *config
         dci_rows_init(&index->rows, context, &index->config);
         atomic_init(&index->c_squared, 0.0f);
         atomic_init(&index->n_live, 0);
-        dci_search_params_init(&index->defaults, sizeof index->defaults);
         atomic_init(&index->map, NULL);
         status = dci_rows_codes_create(&index->rows, &index->config);
         if (status == DCI_OK && index->kind->create != NULL)

@@ -309,7 +309,7 @@ dci_status dci_index_search_group(const dci_index *index, size_t n_groups, size_
         if (n_queries == 0)
                 return DCI_OK;
         dci_reading reading;
-        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, k, params, &reading));
         const dci_status status = result == DCI_GROUP_EACH
                                           ? dci_search_kind(index, &reading, group_size, k, out_ids, out_scores)
                                           : search_union(index, &reading, n_groups, group_size, k, out_ids, out_scores);

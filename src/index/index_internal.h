@@ -17,6 +17,7 @@
 #include <pthread.h>
 
 #include "dci/transform.h"
+#include "index/effort.h"
 #include "index/idmap.h"
 #include "index/pdci/directions.h"
 #include "index/rows.h"
@@ -37,6 +38,11 @@ typedef struct dci_kind {
         /* Prepares the candidates of groups of `group` queries. After success, end. */
         dci_status (*begin)(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
         void (*end)(void *search);
+        /* Of a query, the share of the effort that finds each of n <= DCI_COUNT_LIMITS rows: MDCI of prop_to_visit, PDCI of
+         * prop_to_retrieve. After begin; scratch: the candidates' own_bytes. `self`: the slot of the row that is the query, which
+         * does not count, or -1. */
+        void (*shares)(const void *search, size_t query, const int32_t *slots, size_t n, int32_t self, void *scratch,
+                       float *out);
         bool unites; /* the queries of a group share their candidates */
 } dci_kind;
 
@@ -52,6 +58,8 @@ bool dci_pdci_budget(const dci_index *index, const dci_search_params *params, co
                      void *search);
 dci_status dci_pdci_begin(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
 void dci_pdci_end(void *search);
+void dci_pdci_shares_of(const void *search, size_t query, const int32_t *slots, size_t n, int32_t self, void *scratch,
+                        float *out);
 /* MDCI: an empty tree, and the map that this kind always has. `search` is a dci_mdci_search. */
 dci_status dci_mdci_create(dci_index *index);
 void dci_mdci_destroy(dci_index *index);
@@ -62,6 +70,8 @@ bool dci_mdci_effort(const dci_index *index, const dci_search_params *params, co
                      void *search);
 dci_status dci_mdci_begin(void *search, const dci_index *index, const struct dci_flat *flat, size_t group);
 void dci_mdci_end(void *search);
+void dci_mdci_shares_of(const void *search, size_t query, const int32_t *slots, size_t n, int32_t self, void *scratch,
+                        float *out);
 
 /* Of kind AUTO: kind and codes in use are those of the config, which change with the number of rows (auto.c). */
 typedef struct dci_automatic {
@@ -97,8 +107,9 @@ struct dci_index {
         /* IP of kinds PDCI and MDCI: c^2 of the lift, published before the rows that need it, so it suffices for all that a view sees. */
         _Atomic(float) c_squared;
 
-        pthread_mutex_t defaults_lock;
+        pthread_mutex_t defaults_lock; /* of these two */
         dci_search_params defaults;
+        dci_calibration calibration;
         void *metadata; /* the caller's bytes, read with defaults_lock, changed with `writers` as well */
         size_t metadata_bytes;
 

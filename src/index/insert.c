@@ -8,6 +8,7 @@
 #include "index/access.h"
 #include "index/auto.h"
 #include "index/batch.h"
+#include "index/calibrate.h"
 #include "index/codes/rows.h"
 
 static dci_status check_add(const dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids)
@@ -284,6 +285,8 @@ static dci_status add(dci_batch *b, size_t ld, const dci_progress *progress)
         dci_status status = b->n == 0 ? DCI_OK : check_room(b);
         if (status == DCI_OK && b->n > 0)
                 status = index->automatic.on ? dci_auto_add(b, progress) : index->kind->add(b, progress);
+        if (status == DCI_OK)
+                dci_calibrate_rows(index, false);
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         dci_batch_free(b);

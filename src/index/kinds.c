@@ -10,7 +10,8 @@ static const dci_kind kinds[] = {
                            .clear = dci_rows_remove_all,
                            .effort = dci_pdci_budget,
                            .begin = dci_pdci_begin,
-                           .end = dci_pdci_end},
+                           .end = dci_pdci_end,
+                           .shares = dci_pdci_shares_of},
         [DCI_KIND_MDCI] = {.create = dci_mdci_create,
                            .destroy = dci_mdci_destroy,
                            .add = dci_mdci_add,
@@ -19,6 +20,7 @@ static const dci_kind kinds[] = {
                            .effort = dci_mdci_effort,
                            .begin = dci_mdci_begin,
                            .end = dci_mdci_end,
+                           .shares = dci_mdci_shares_of,
                            .unites = true},
 };
 

@@ -214,7 +214,7 @@ dci_status dci_index_range_search(const dci_index *index, size_t n_queries, cons
                 return DCI_OK;
         }
         dci_reading reading;
-        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, params, &reading));
+        DCI_TRY(dci_reading_begin(index, n_queries, queries, ld, 0, params, &reading));
         return dci_reading_end(index, &reading, run_kind(index, &reading, radius, out_result));
 }
 

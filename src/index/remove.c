@@ -7,6 +7,7 @@
 
 #include "index/access.h"
 #include "index/auto.h"
+#include "index/calibrate.h"
 #include "index/codes/rows.h"
 
 static int compare_slots(const void *a, const void *b)
@@ -129,6 +130,8 @@ static dci_status remove_rows(dci_index *index, size_t n, const int64_t *ids)
         const dci_status status = n == 0 ? DCI_OK : index->kind->remove(index, n, ids);
         if (status == DCI_OK && index->automatic.on)
                 dci_auto_removed(index);
+        if (status == DCI_OK && n > 0)
+                dci_calibrate_rows(index, false);
         dci_index_collect(index);
         return status;
 }

@@ -4,6 +4,7 @@
 #include "core/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "simd/select.h"
 
@@ -26,6 +27,25 @@ size_t dci_count_less(const dci_kernels *kernels, const float *values, size_t n,
         if (n > 0 && x > -INFINITY) /* an empty interval keeps nothing: only the count is wanted */
                 kernels->keep_between(values, n, x, -INFINITY, nothing, &below);
         return below;
+}
+
+/* From the largest limit down, each among those that the one before left. */
+void dci_count_at_most(const dci_kernels *kernels, float *values, size_t n, const float *limits, size_t m, float *kept,
+                       int32_t *order, size_t *out)
+{
+        size_t at[DCI_COUNT_LIMITS];
+        for (size_t i = 0; i < m; i++) {
+                size_t j = i;
+                for (; j > 0 && limits[at[j - 1]] < limits[i]; j--)
+                        at[j] = at[j - 1];
+                at[j] = i;
+        }
+        for (size_t i = 0; i < m; i++) {
+                const size_t left = kernels->keep_at_most(values, n, limits[at[i]], kept, order);
+                if (left < n)
+                        memcpy(values, kept, left * sizeof *values);
+                out[at[i]] = n = left;
+        }
 }
 
 dci_rank dci_select(const dci_kernels *kernels, const float *values, size_t n, size_t k, float *scratch, int32_t *order)

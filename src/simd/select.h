@@ -23,6 +23,11 @@ void dci_select_bounds(const dci_kernels *kernels, const float *sample, size_t m
 /* How many of n values are less than x. */
 size_t dci_count_less(const dci_kernels *kernels, const float *values, size_t n, float x);
 
+/* How many of n values are at most each of m <= DCI_COUNT_LIMITS limits. The values are lost. kept, order: n + 16. */
+#define DCI_COUNT_LIMITS 64
+void dci_count_at_most(const dci_kernels *kernels, float *values, size_t n, const float *limits, size_t m, float *kept,
+                       int32_t *order, size_t *out);
+
 /* 1 <= k <= n, no NaN. scratch: n + 16 floats; order: n + 1024. */
 dci_rank dci_select(const dci_kernels *kernels, const float *values, size_t n, size_t k, float *scratch,
                     int32_t *order);

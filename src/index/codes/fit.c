@@ -7,6 +7,7 @@
 
 #include "dci/sketch.h"
 #include "index/access.h"
+#include "index/calibrate.h"
 #include "index/codes/rows.h"
 #include "index/queries.h"
 
@@ -174,6 +175,8 @@ dci_status dci_index_fit_with(dci_index *index, size_t n_queries, const void *qu
         DCI_TRY(dci_queries_prepare(index, n_queries, queries, ld, &prepared));
         pthread_mutex_lock(&index->writers);
         const dci_status status = fit(index, &prepared, progress);
+        if (status == DCI_OK)
+                dci_calibrate_fitted(index, &prepared);
         pthread_mutex_unlock(&index->writers);
         dci_queries_free(index, &prepared);
         return status;

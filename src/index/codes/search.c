@@ -12,18 +12,23 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/arena.h"
 #include "index/candidates.h"
 #include "index/codes/rows.h"
 
 _Static_assert(DCI_SCAN_ROWS == DCI_TOPK_BLOCK && DCI_CODE_QUERIES == DCI_MANY_QUERIES, "one scan, one block");
 
-bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep)
+double dci_sketched_rerank(const dci_index *index)
 {
         static const double usual[9] = {0, 16, 8, 4, 3, 0, 0, 0, 2};
+        return usual[index->config.sketch_bits];
+}
+
+bool dci_sketched_wanted(const dci_index *index, const dci_search_params *params, size_t n, size_t k, size_t *out_keep)
+{
         if (index->config.sketch_bits == 0)
                 return false;
-        const double rerank = params->rerank == 0.0 ? usual[index->config.sketch_bits] : params->rerank;
-        const double keep = ceil(rerank * (double)k);
+        const double keep = ceil(params->rerank * (double)k);
         if (!(keep < (double)n))
                 return false;
         *out_keep = (size_t)keep;
@@ -448,5 +453,85 @@ dci_status dci_sketched_search(const dci_flat *flat, dci_candidates *candidates,
         DCI_TRY(dci_candidates_begin(candidates));
         const dci_status status = run(&r, stats);
         dci_candidates_end(candidates);
+        return status;
+}
+
+/* --- places ------------------------------------------------------------------------------------------------------------ */
+
+/* For each query m rows, by slot, and a row that does not count; -1: none. */
+typedef struct placing {
+        ranking ranking;
+        size_t m, values_bytes;
+        const int32_t *slots, *selves;
+        float *out;
+} placing;
+
+typedef struct placing_scratch {
+        float *values, *kept; /* by slot: how bad; room */
+        int32_t *order;
+} placing_scratch;
+
+static size_t placing_lay_out(size_t n, void *memory, placing_scratch *out)
+{
+        const dci_arena_part parts[] = {{n * sizeof(float), &out->values},
+                                        {(n + DCI_LANES) * sizeof(float), &out->kept},
+                                        {(n + DCI_LANES) * sizeof(int32_t), &out->order}};
+        return DCI_ARENA(parts, memory);
+}
+
+static void place_task(void *arg, size_t task, size_t worker)
+{
+        const placing *p = arg;
+        const ranking *r = &p->ranking;
+        const dci_queries *queries = r->flat->queries;
+        const size_t n = r->flat->view.n, m = p->m;
+        unsigned char *at = r->scratch + worker * r->worker_bytes;
+        float estimates[DCI_SCAN_ROWS], goodness[DCI_SCAN_ROWS], limits[DCI_COUNT_LIMITS];
+        size_t places[DCI_COUNT_LIMITS], known = 0;
+        placing_scratch s;
+        portion here;
+        task_state t = {.selection = r->flat->selection, .query = task, .n_queries = 1};
+        placing_lay_out(n, at, &s);
+        at += p->values_bytes;
+        dci_coded_make(r->frames, r->n_frames, queries->rows + task * queries->ld, queries->ld, 1, at + r->coding_bytes,
+                       at, &t.coded);
+        for (size_t i = 0; i < n; i++)
+                s.values[i] = INFINITY;
+        for (size_t first = 0; next_portion(r, &t, &first, &here);) {
+                estimate(r, &t.coded, &here, estimates);
+                compact(&here, estimates, goodness);
+                adjust(r, &here, 1, goodness, NULL);
+                for (size_t i = 0; i < here.count; i++)
+                        s.values[here.slots == NULL ? here.first_slot + i : (size_t)here.slots[i]] = -goodness[i];
+        }
+        for (; known < m && p->slots[task * m + known] >= 0; known++)
+                limits[known] = s.values[p->slots[task * m + known]];
+        if (p->selves[task] >= 0)
+                s.values[p->selves[task]] = INFINITY;
+        dci_count_at_most(r->flat->kernels, s.values, n, limits, known, s.kept, s.order, places);
+        for (size_t i = 0; i < known; i++)
+                p->out[task * m + i] = (float)places[i];
+}
+
+dci_status dci_sketched_places(const dci_flat *flat, size_t m, const int32_t *slots, const int32_t *selves, float *out)
+{
+        placing p = {.ranking = {.flat = flat, .frames = &flat->view.rows->codes->frames}, .m = m, .slots = slots};
+        placing_scratch measured;
+        ranking *r = &p.ranking;
+        p.selves = selves;
+        p.out = out;
+        plan(r);
+        /* 12 bytes per row and worker. */
+        while (r->n_workers > 1 && (double)r->n_workers * 12.0 * (double)flat->view.n > 0x1p28)
+                r->n_workers--;
+        r->n_frames = atomic_load(&r->frames->n);
+        r->coding_bytes = dci_frames_scratch_bytes(r->frames);
+        p.values_bytes = placing_lay_out(flat->view.n, NULL, &measured);
+        r->worker_bytes = p.values_bytes + r->coding_bytes + dci_coded_bytes(r->frames, r->n_frames, 1);
+        r->scratch = dci_alloc(flat->context, r->n_workers, r->worker_bytes);
+        if (r->scratch == NULL)
+                return DCI_ERR_MEMORY;
+        const dci_status status = dci_flat_run(flat, flat->queries->n, r->n_workers, place_task, &p);
+        dci_free(flat->context, r->scratch, r->n_workers, r->worker_bytes);
         return status;
 }

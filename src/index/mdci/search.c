@@ -131,6 +131,14 @@ static size_t select(const dci_candidates *candidates, size_t query, void *scrat
         return n;
 }
 
+void dci_mdci_shares_of(const void *search, size_t query, const int32_t *slots, size_t n, int32_t self, void *scratch,
+                        float *out)
+{
+        const dci_mdci_search *s = search;
+        const dci_queries *queries = s->candidates.flat->queries;
+        dci_tree_shares(s->index->tree, queries->rows + query * queries->ld, slots, n, self, scratch, out);
+}
+
 dci_status dci_mdci_begin(void *search, const dci_index *index, const dci_flat *flat, size_t group)
 {
         dci_mdci_search *s = search;

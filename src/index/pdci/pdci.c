@@ -221,3 +221,24 @@ void dci_pdci_candidates(const dci_pdci_cell *cell, const float *projections, co
                 mark_first(cell, count < cell->n_admitted ? count : cell->n_admitted, &s, bits);
         }
 }
+
+void dci_pdci_shares(const dci_pdci_cell *cell, const float *projections, const int32_t *slots, size_t m, int32_t self,
+                     void *scratch, float *out)
+{
+        pdci_scratch s;
+        lay_out(scratch, cell->n, &s);
+        for (size_t c = 0; c < cell->n_comp; c++) {
+                float limits[DCI_COUNT_LIMITS];
+                size_t places[DCI_COUNT_LIMITS];
+                measure(cell, projections, c * cell->n_simp, cell->n_simp, s.farthest);
+                for (size_t i = 0; i < m; i++)
+                        limits[i] = s.farthest[slots[i]];
+                if (self >= 0)
+                        s.farthest[self] = INFINITY;
+                dci_count_at_most(cell->kernels, s.farthest, cell->n, limits, m, s.kept, s.order, places);
+                for (size_t i = 0; i < m; i++) {
+                        const float share = (float)places[i] / (float)cell->n_admitted;
+                        out[i] = c == 0 || share < out[i] ? share : out[i];
+                }
+        }
+}

@@ -52,4 +52,9 @@ size_t dci_pdci_scratch_bytes(size_t n);
 void dci_pdci_candidates(const dci_pdci_cell *cell, const float *projections, const dci_pdci_effort *effort,
                          void *scratch, uint64_t *bits);
 
+/* The shares of rows that a composite index has to retrieve to come to each of m <= DCI_COUNT_LIMITS rows, by slot; of the one that
+ * comes there first. `self`: a row that does not count, or -1. */
+void dci_pdci_shares(const dci_pdci_cell *cell, const float *projections, const int32_t *slots, size_t m, int32_t self,
+                     void *scratch, float *out);
+
 #endif

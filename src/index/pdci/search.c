@@ -100,6 +100,17 @@ static size_t select(const dci_candidates *candidates, size_t query, void *scrat
         return dci_bits_slots(bits, words, slots);
 }
 
+void dci_pdci_shares_of(const void *search, size_t query, const int32_t *slots, size_t n, int32_t self, void *scratch,
+                        float *out)
+{
+        const dci_pdci_search *s = search;
+        unsigned char *at = (unsigned char *)scratch + dci_lines((s->cell.n + 63) / 64 * sizeof(uint64_t));
+        float *projections = (float *)(void *)at;
+        dci_project_query(s->index, s->candidates.flat->queries, query, s->c_squared, projections);
+        dci_pdci_shares(&s->cell, projections, slots, n, self,
+                        at + dci_lines(s->index->directions.n * sizeof *projections), out);
+}
+
 dci_status dci_pdci_begin(void *search, const dci_index *index, const dci_flat *flat, size_t group)
 {
         dci_pdci_search *s = search;

@@ -123,6 +123,7 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
                                 (unsigned)l->file->version, (unsigned)DCI_INDEX_FILE_VERSION);
         DCI_TRY(dci_loading_read(l, "config", 1, DCI_CONFIG_BYTES, &config));
         DCI_TRY(decode_config(l, config, out_format));
+        DCI_TRY(dci_effort_find(l));
         DCI_TRY(check_config(l));
         dci_rows_init(&l->shape, context, &l->config);
         DCI_TRY(dci_loading_read(l, "rows", l->n, l->shape.row_bytes, &l->parts.rows));
@@ -254,6 +255,7 @@ static dci_status accept(dci_loading *l, const dci_kind_format *format)
         DCI_TRY(dci_index_set_metadata(l->index, l->metadata, l->metadata_bytes));
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): dci_index_create made the index. */
         l->index->next_id = l->next_id;
+        l->index->calibration = l->calibration;
         atomic_store(&l->index->c_squared, l->c_squared);
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): examine found the format. */
         return format->accept == NULL ? DCI_OK : format->accept(l);

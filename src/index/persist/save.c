@@ -132,6 +132,7 @@ static dci_status gather(const dci_index *index, dci_saving *s)
         if (format->write != NULL)
                 format->write(s);
         dci_codes_write(s);
+        dci_effort_write(s);
         dci_auto_write(s);
         if (index->metadata_bytes > 0)
                 dci_saving_add(s, "metadata", index->metadata_bytes, emit_metadata);

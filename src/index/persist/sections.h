@@ -19,11 +19,15 @@
 #define DCI_CONFIG_OWN 128
 #define DCI_CONFIG_BYTES (DCI_CONFIG_COMMON + DCI_CONFIG_OWN)
 
+/* The section "effort". */
+#define DCI_EFFORT_BYTES (32 + DCI_EFFORT_LENGTHS * DCI_EFFORT_RECALLS * 8)
+
 /* One save. The index's writers are held off from the beginning to the end. */
 typedef struct dci_saving {
         const dci_index *index;
         dci_view view;
         unsigned char config[DCI_CONFIG_BYTES];
+        unsigned char effort[DCI_EFFORT_BYTES];
         size_t n_parts;
         dci_part parts[24];
 } dci_saving;
@@ -66,6 +70,7 @@ typedef struct dci_loading {
         float c_squared;
         dci_loading_tree tree;
         dci_loading_codes codes;
+        dci_calibration calibration;
         dci_automatic automatic; /* on if the file says so */
         dci_rows shape;          /* the shape of rows of this config: row_bytes, with_norms, n_simple */
         dci_rows_parts parts;    /* in the file */
@@ -127,6 +132,9 @@ dci_status dci_tree_check_proportion(const dci_index *index, size_t n_bytes);
 /* Kind AUTO: the section that says so, and takes the config that it began with into that of the load. */
 void dci_auto_write(dci_saving *saving);
 dci_status dci_auto_find(dci_loading *loading);
+/* What a recall takes: the section "effort", and its part of the config and the defaults. Files of 0.1.0 have none: full effort. */
+void dci_effort_write(dci_saving *saving);
+dci_status dci_effort_find(dci_loading *loading);
 
 /* Codes: the steps of saving and loading, which do nothing without sketch_bits. */
 void dci_codes_write(dci_saving *saving);

@@ -203,3 +203,52 @@ size_t dci_tree_descend(const dci_tree *tree, const float *queries, size_t ld, s
                 field_of_view = field_of_view > SIZE_MAX / 2 ? SIZE_MAX : 2 * field_of_view;
         }
 }
+
+static int32_t ancestor(const dci_tree *tree, int32_t slot, size_t l)
+{
+        int32_t node = tree->page_node[(size_t)slot / tree->page_rows];
+        for (size_t i = 0; i < l; i++)
+                node = tree->levels[i].parents[node];
+        return node;
+}
+
+/* How bad a node is without one of the n rows beneath it, which is the query; product: of the query with that row as means hold it. */
+static float without(const dci_tree *tree, float value, uint32_t n, float product)
+{
+        if (n <= 1)
+                return INFINITY;
+        const float most = (float)n, left = most - 1.0f;
+        if (tree->metric == DCI_METRIC_L2)
+                return value * (most / left) * (most / left);
+        return (most * value + product) / left;
+}
+
+/* A node is opened when no more than so many are as good, at each level: among all nodes, so among those that are compared. */
+void dci_tree_shares(const dci_tree *tree, const float *query, const int32_t *slots, size_t m, int32_t self,
+                     void *scratch, float *out)
+{
+        const dci_kernels *kernels = tree->context->kernels;
+        const float norm2 = kernels->norm2[DCI_F32 - 1](query, tree->dim);
+        const float product = tree->metric == DCI_METRIC_COSINE ? sqrtf(norm2) : norm2;
+        descent d;
+        lay_out(tree, scratch, &d);
+        d.queries = query;
+        d.n_queries = 1;
+        memset(out, 0, m * sizeof *out);
+        for (size_t l = 0; l < tree->n_levels; l++) {
+                const dci_level *level = &tree->levels[l];
+                rank(&d, level, level->n, true);
+                if (self >= 0) {
+                        const int32_t own = ancestor(tree, self, l);
+                        d.values[own] = without(tree, d.values[own], level->cells[own].n_rows, product);
+                }
+                for (size_t i = 0; i < m; i++) {
+                        const float value = d.values[ancestor(tree, slots[i], l)];
+                        const size_t place = dci_count_less(kernels, d.values, level->n, nextafterf(value, INFINITY));
+                        float share = (float)place / (float)level->n;
+                        if (l > 0)
+                                share = place <= FEWEST_ABOVE ? 0.0f : share / SPARE;
+                        out[i] = share > out[i] ? share : out[i];
+                }
+        }
+}

@@ -22,4 +22,9 @@ size_t dci_tree_descend_bytes(const dci_tree *tree);
 size_t dci_tree_descend(const dci_tree *tree, const float *queries, size_t ld, size_t n_queries,
                         const dci_descent *effort, void *scratch, int32_t *out_slots, uint64_t *visited);
 
+/* The shares of nodes that have to be opened for each of m rows, by slot. scratch: dci_tree_descend_bytes. `self`: the slot of the row
+ * that is the query, or -1: means are taken without it, as another query would find them. */
+void dci_tree_shares(const dci_tree *tree, const float *query, const int32_t *slots, size_t m, int32_t self,
+                     void *scratch, float *out);
+
 #endif
