@@ -47,7 +47,9 @@ static float score_of(const world *w, size_t query, size_t row)
                 return w->metric == DCI_METRIC_L2 ? (float)distance : (float)dot;
         const float row_scale = row2 > 0 ? 1.0f / sqrtf((float)row2) : 0.0f,
                     query_scale = query2 > 0 ? 1.0f / sqrtf((float)query2) : 0.0f;
-        return (float)dot * row_scale * query_scale;
+        const float cosine = (float)dot * row_scale * query_scale;
+        return fabsf(cosine) < 1.0f - 6.0f * 0x1p-24f ? cosine
+                                                      : copysignf(1.0f, cosine); /* as index/flat/flat.c says */
 }
 
 /* Extremes come often: sums are as large as they can be. */

@@ -116,7 +116,6 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
                     size_t count, float *out)
 {
         const dci_rows *rows = flat->view.rows;
-        const dci_queries *queries = flat->queries;
         const void *pointers[DCI_TOPK_BLOCK];
         if (slots == NULL && !flat->selection->all)
                 slots = flat->selection->slots + first;
