@@ -21,6 +21,8 @@ set(dci_sources
     src/simd/nearest.c
     src/simd/select.c
     src/simd/topk.c
+    src/simd/integers/integers.c
+    src/simd/integers/integers_scalar.c
     src/simd/codes/codes.c
     src/simd/codes/encode.c
     src/simd/codes/transpose.c
@@ -76,6 +78,7 @@ set(dci_sources
     src/index/codes/rows.c
     src/index/codes/search.c
     src/index/flat/batch.c
+    src/index/flat/batch_integers.c
     src/index/flat/batch_rows.c
     src/index/flat/batch_state.c
     src/index/flat/flat.c
@@ -233,16 +236,19 @@ endif()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64|amd64")
     list(APPEND dci_sources src/simd/kernels_avx2.c src/simd/kernels_avx512.c src/simd/kernels_amx.c
         src/simd/codes/dot_avx2.c src/simd/codes/dot_avx512.c src/simd/codes/dot_vnni.c src/simd/softmax/softmax_avx512.c src/simd/softmax/softmax_vnni.c
-        src/simd/codes/encode_sse2.c src/simd/codes/encode_avx2.c src/simd/codes/encode_avx512.c)
-    set_source_files_properties(src/simd/kernels_avx2.c src/simd/codes/dot_avx2.c src/simd/codes/encode_avx2.c PROPERTIES
+        src/simd/codes/encode_sse2.c src/simd/codes/encode_avx2.c src/simd/codes/encode_avx512.c
+        src/simd/integers/integers_avx2.c src/simd/integers/integers_avx512.c src/simd/integers/tiles_vnni.c src/simd/integers/tiles_amx.c)
+    set_source_files_properties(src/simd/kernels_avx2.c src/simd/codes/dot_avx2.c src/simd/codes/encode_avx2.c src/simd/integers/integers_avx2.c PROPERTIES
         COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
     set(dci_avx512_flags "-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mfma;-mf16c;-mbmi;-mbmi2;-mpopcnt")
-    set_source_files_properties(src/simd/kernels_avx512.c src/simd/codes/dot_avx512.c src/simd/codes/encode_avx512.c src/simd/softmax/softmax_avx512.c PROPERTIES
+    set_source_files_properties(src/simd/kernels_avx512.c src/simd/codes/dot_avx512.c src/simd/codes/encode_avx512.c src/simd/softmax/softmax_avx512.c src/simd/integers/integers_avx512.c PROPERTIES
         COMPILE_OPTIONS "${dci_avx512_flags}")
-    set_source_files_properties(src/simd/codes/dot_vnni.c src/simd/softmax/softmax_vnni.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags};-mavx512vnni")
+    set_source_files_properties(src/simd/codes/dot_vnni.c src/simd/softmax/softmax_vnni.c src/simd/integers/tiles_vnni.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags};-mavx512vnni")
     set_source_files_properties(src/simd/kernels_amx.c PROPERTIES COMPILE_OPTIONS
         "${dci_avx512_flags};-mavx512bf16;-mamx-tile;-mamx-bf16")
+    set_source_files_properties(src/simd/integers/tiles_amx.c PROPERTIES COMPILE_OPTIONS "${dci_avx512_flags};-mamx-tile;-mamx-int8")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64|ARM64")
-    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes/dot_neon.c src/simd/codes/dot_sdot.c src/simd/codes/encode_neon.c)
-    set_source_files_properties(src/simd/codes/dot_sdot.c PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
+    list(APPEND dci_sources src/simd/kernels_neon.c src/simd/codes/dot_neon.c src/simd/codes/dot_sdot.c src/simd/codes/encode_neon.c
+        src/simd/integers/integers_neon.c src/simd/integers/tiles_sdot.c)
+    set_source_files_properties(src/simd/codes/dot_sdot.c src/simd/integers/tiles_sdot.c PROPERTIES COMPILE_OPTIONS "-march=armv8.2-a+dotprod")
 endif()

@@ -8,6 +8,8 @@
 
 static const dci_metric all_metrics[] = {DCI_METRIC_L2, DCI_METRIC_IP, DCI_METRIC_COSINE};
 static const dci_dtype all_dtypes[] = {DCI_F32, DCI_F16, DCI_BF16};
+/* Of an index and of k-means. */
+static const dci_dtype row_dtypes[] = {DCI_F32, DCI_F16, DCI_BF16, DCI_I8, DCI_U8};
 
 /* Kind PDCI with the default simple indices; rows and queries come as floats. */
 dci_index_config pdci_config(size_t dim, dci_metric metric, dci_dtype dtype);

@@ -40,8 +40,8 @@ END_TEST
 
 START_TEST(names_and_sizes_of_formats_and_levels)
 {
-        static const char *const dtypes[] = {"unknown", "f32", "f16", "bf16", "unknown"};
-        static const size_t sizes[] = {0, 4, 2, 2, 0};
+        static const char *const dtypes[] = {"unknown", "f32", "f16", "bf16", "i8", "u8", "unknown"};
+        static const size_t sizes[] = {0, 4, 2, 2, 1, 1, 0};
         static const char *const isas[] = {"unknown", "auto", "scalar", "avx2", "avx512", "amx", "neon", "unknown"};
         for (size_t i = 0; i < COUNT(dtypes); i++) {
                 ck_assert_uint_eq(dci_dtype_size((dci_dtype)i), sizes[i]);

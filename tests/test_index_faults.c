@@ -69,7 +69,7 @@ START_TEST(bad_configs_are_refused)
         REFUSE(metric, 4, DCI_ERR_INVALID, "metric is 4, expected L2, IP or COSINE");
         REFUSE(metric, -1, DCI_ERR_INVALID, "metric is -1, expected ");
         REFUSE(dtype, 0, DCI_ERR_INVALID, "dtype is 0, expected ");
-        REFUSE(dtype, 4, DCI_ERR_INVALID, "dtype is 4, expected ");
+        REFUSE(dtype, 6, DCI_ERR_INVALID, "dtype is 6, expected ");
         REFUSE(add_dtype, 7, DCI_ERR_INVALID, "add_dtype is 7, expected ");
         REFUSE(query_dtype, -7, DCI_ERR_INVALID, "query_dtype is -7, expected ");
         REFUSE(storage, 2, DCI_ERR_INVALID, "storage is 2, expected DCI_ROWS_OWNED or DCI_ROWS_BORROWED");

@@ -187,7 +187,7 @@ START_TEST(choices_that_are_unknown_or_contradict_each_other_are_refused)
         INVALID(r.config.metric = 0, "metric is 0, expected L2, IP or COSINE");
         INVALID(r.config.metric = 4, "metric is 4, expected ");
         INVALID(r.config.dtype = 0, "dtype is 0, expected ");
-        INVALID(r.config.dtype = 4, "dtype is 4, expected ");
+        INVALID(r.config.dtype = 6, "dtype is 6, expected ");
         INVALID(r.config.init = 0, "init is 0, expected RANDOM, PLUSPLUS, EVEN or GIVEN");
         INVALID(r.config.init = 5, "init is 5, expected ");
         INVALID(r.config.centroid = 2, "centroid is 2, expected ");

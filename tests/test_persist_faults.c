@@ -162,7 +162,7 @@ static const edit edits[] = {
         {IP, "config", 24, 4, 9, DCI_ERR_FORMAT, "dtype is 9, expected DCI_F32"},
         {IP, "config", 24, 4, DCI_F16, DCI_ERR_FORMAT, "section 'rows'"},
         {IP, "config", 28, 4, 0, DCI_ERR_FORMAT, "add_dtype is 0"},
-        {IP, "config", 28, 4, 4, DCI_ERR_FORMAT, "add_dtype is 4"},
+        {IP, "config", 28, 4, 6, DCI_ERR_FORMAT, "add_dtype is 6"},
         {IP, "config", 32, 4, 0, DCI_ERR_FORMAT, "query_dtype is 0"},
         {IP, "config", 32, 4, 7, DCI_ERR_FORMAT, "query_dtype is 7"},
         {IP, "config", 36, 4, 2, DCI_ERR_FORMAT, "zero_rows is 2, expected DCI_ZERO_REFUSE or DCI_ZERO_KEEP"},

@@ -10,7 +10,8 @@ const bench_choice bench_kinds[] = {
         {"flat", DCI_KIND_FLAT}, {"pdci", DCI_KIND_PDCI}, {"mdci", DCI_KIND_MDCI}, {"auto", DCI_KIND_AUTO}, {NULL, 0}};
 const bench_choice bench_modes[] = {
         {"one", BENCH_MODE_ONE}, {"batch", BENCH_MODE_BATCH}, {"both", BENCH_MODE_BOTH}, {NULL, 0}};
-const bench_choice bench_dtypes[] = {{"f32", DCI_F32}, {"f16", DCI_F16}, {"bf16", DCI_BF16}, {NULL, 0}};
+const bench_choice bench_dtypes[] = {{"f32", DCI_F32}, {"f16", DCI_F16}, {"bf16", DCI_BF16},
+                                     {"i8", DCI_I8},   {"u8", DCI_U8},   {NULL, 0}};
 const bench_choice bench_isas[] = {{"auto", DCI_ISA_AUTO},
                                    {"scalar", DCI_ISA_SCALAR},
                                    {"avx2", DCI_ISA_AVX2},
@@ -57,9 +58,11 @@ const char bench_source_help[] =
         "\n"
         "  Rows come as .npy, .fvecs, .bvecs, .fbin, .u8bin, .i8bin or IDX images of bytes (train-images-idx3-ubyte, "
         "plain or\n"
-        "  .gz). .npy of any numbers: float16 stays, a file named *.bf16.npy holds bfloat16 as uint16, all others "
-        "become\n"
-        "  float32: float64 rounded, integers only if all of them are exact.\n";
+        "  .gz). .npy of any numbers: float16, int8 and uint8 stay, a file named *.bf16.npy holds bfloat16 as uint16, "
+        "all\n"
+        "  others become float32, as images do: float64 rounded, integers only if all of them are exact. Bytes of "
+        ".bvecs,\n"
+        "  .u8bin and .i8bin stay, too.\n";
 
 void bench_source_options(bench_source *source, bench_option *out)
 {
@@ -110,7 +113,7 @@ dci_status bench_source_metric(dci_metric asked, const bench_dataset *dataset, d
 
 /* clang-format off */
 const char bench_index_help[] =
-        "  --rows f32|f16|bf16       number format of the stored rows (default: the base file's)\n"
+        "  --rows f32|f16|bf16|i8|u8 number format of the stored rows (default: the base file's)\n"
         "  --threads N               threads a call may use, 1 to 1024 (default 1)\n"
         "  --isa NAME                auto, scalar, avx2, avx512, amx or neon (default auto: the best there is)\n"
         "\n"

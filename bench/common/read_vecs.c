@@ -138,22 +138,6 @@ static dci_status vecs_next(vecs *v, size_t i)
         return bench_read_exactly(v->file, v->path, v->row, v->row_bytes);
 }
 
-static void convert(const vecs *v, float *out)
-{
-        switch (v->layout->element) {
-        case ELEMENT_U8:
-                for (size_t j = 0; j < v->dim; j++)
-                        out[j] = (float)v->row[j];
-                return;
-        case ELEMENT_I8:
-                for (size_t j = 0; j < v->dim; j++)
-                        out[j] = (float)(v->row[j] < 128 ? v->row[j] : v->row[j] - 256);
-                return;
-        default:
-                memcpy(out, v->row, v->row_bytes);
-        }
-}
-
 dci_status bench_read_vecs(dci_context *context, const char *path, size_t limit, bool *out_known, bench_rows *out)
 {
         const vecs_layout *found = layout_of(path);
@@ -166,12 +150,16 @@ dci_status bench_read_vecs(dci_context *context, const char *path, size_t limit,
         bench_progress progress;
         dci_status status = vecs_open(context, path, found, limit, &v);
         if (status == DCI_OK)
-                status = bench_rows_alloc(context, path, DCI_F32, v.n, v.dim, out);
+                status = bench_rows_alloc(context, path,
+                                          found->element == ELEMENT_U8   ? DCI_U8
+                                          : found->element == ELEMENT_I8 ? DCI_I8
+                                                                         : DCI_F32,
+                                          v.n, v.dim, out);
         bench_progress_begin(&progress, "reading");
         for (size_t i = 0; status == DCI_OK && i < v.n; i++) {
                 status = vecs_next(&v, i);
                 if (status == DCI_OK)
-                        convert(&v, (float *)out->owned + i * v.dim);
+                        memcpy((unsigned char *)out->owned + i * v.row_bytes, v.row, v.row_bytes);
                 bench_progress_step(&progress, i, v.n);
         }
         bench_progress_end(&progress);

@@ -170,6 +170,7 @@ dci_dtype bench_npy_dtype(const dci_npy *npy)
 
 dci_status bench_rows_from_npy(const char *path, bool bfloat16, dci_npy *npy, size_t limit, bench_rows *out)
 {
+        const bool bytes = npy->type == DCI_NPY_I8 || npy->type == DCI_NPY_U8; /* they stay as they are */
         dci_status status = DCI_OK;
         if (npy->n_dims != 2)
                 status = dci_fail(DCI_ERR_FORMAT, "%s: rows need 2 dimensions, not %zu: save x.reshape(n, dim)", path,
@@ -181,14 +182,14 @@ dci_status bench_rows_from_npy(const char *path, bool bfloat16, dci_npy *npy, si
         else if (bfloat16 && npy->type != DCI_NPY_U16)
                 status = dci_fail(DCI_ERR_FORMAT, "%s: holds %s, bits of bfloat16 are uint16", path,
                                   dci_npy_type_name(npy->type));
-        else
+        else if (!bytes)
                 status = bench_npy_to_rows(path, bfloat16, limit, npy);
         if (status != DCI_OK) {
                 dci_npy_free(npy);
                 return status;
         }
         memset(out, 0, sizeof *out);
-        out->dtype = bench_npy_dtype(npy);
+        out->dtype = npy->type == DCI_NPY_I8 ? DCI_I8 : npy->type == DCI_NPY_U8 ? DCI_U8 : bench_npy_dtype(npy);
         out->n = npy->shape[0] < limit ? npy->shape[0] : limit;
         out->dim = npy->shape[1];
         out->data = npy->data;
@@ -232,9 +233,32 @@ void bench_row_to_double(const bench_rows *rows, size_t i, double *out)
                         out[j] = row[j];
                 return;
         }
+        if (rows->dtype == DCI_I8 || rows->dtype == DCI_U8) {
+                const uint8_t *row = (const uint8_t *)rows->data + i * dim;
+                for (size_t j = 0; j < dim; j++)
+                        out[j] = rows->dtype == DCI_U8 ? row[j] : (int8_t)row[j];
+                return;
+        }
         const uint16_t *row = (const uint16_t *)rows->data + i * dim;
         for (size_t j = 0; j < dim; j++)
                 out[j] = rows->dtype == DCI_F16 ? dci_f16_to_float(row[j]) : dci_bf16_to_float(row[j]);
+}
+
+/* One element; false if the format cannot hold it. */
+static bool put_element(dci_dtype dtype, float value, void *to)
+{
+        const uint16_t half = dtype == DCI_F16 ? dci_float_to_f16(value) : dci_float_to_bf16(value);
+        const float least = dtype == DCI_I8 ? -128.0f : 0.0f, most = dtype == DCI_I8 ? 127.0f : 255.0f;
+        if (dtype == DCI_I8 || dtype == DCI_U8) {
+                const bool fits = value >= least && value <= most && value == (float)(int)value;
+                *(uint8_t *)to = fits ? (uint8_t)(int)value : 0;
+                return fits;
+        }
+        if (dtype == DCI_F32)
+                memcpy(to, &value, sizeof value);
+        else
+                memcpy(to, &half, sizeof half);
+        return true;
 }
 
 dci_status bench_rows_convert(dci_context *context, const char *what, dci_dtype dtype, bench_rows *rows)
@@ -250,19 +274,20 @@ dci_status bench_rows_convert(dci_context *context, const char *what, dci_dtype 
                 dci_free(context, row, rows->dim, sizeof *row);
                 return status;
         }
-        for (size_t i = 0; i < rows->n; i++) {
+        unsigned char *to = converted.owned;
+        for (size_t i = 0; i < rows->n && status == DCI_OK; i++) {
                 bench_row_to_double(rows, i, row);
-                for (size_t j = 0; j < rows->dim; j++) {
-                        const float value = (float)row[j];
-                        const size_t at = i * rows->dim + j;
-                        if (dtype == DCI_F32)
-                                ((float *)converted.owned)[at] = value;
-                        else
-                                ((uint16_t *)converted.owned)[at] =
-                                        dtype == DCI_F16 ? dci_float_to_f16(value) : dci_float_to_bf16(value);
-                }
+                for (size_t j = 0; j < rows->dim && status == DCI_OK; j++, to += dci_dtype_size(dtype))
+                        if (!put_element(dtype, (float)row[j], to))
+                                status = dci_fail(DCI_ERR_NUMBER,
+                                                  "%s: element %zu of row %zu is %g, no integer of dtype %s", what, j,
+                                                  i, row[j], dci_dtype_name(dtype));
         }
         dci_free(context, row, rows->dim, sizeof *row);
+        if (status != DCI_OK) {
+                bench_rows_free(&converted);
+                return status;
+        }
         bench_rows_free(rows);
         *rows = converted;
         return DCI_OK;

@@ -249,31 +249,7 @@ static void print_report(const kmeans_state *s)
 /* To the format that --rows asks for. */
 static dci_status convert_base(kmeans_state *s)
 {
-        const dci_dtype wanted = s->options.rows;
-        const size_t dim = s->base.dim;
-        if (wanted == 0 || wanted == s->base.dtype)
-                return DCI_OK;
-        bench_rows out = {0};
-        double *row = dci_alloc(s->helper, dim, sizeof *row);
-        dci_status status =
-                row != NULL ? bench_rows_alloc(s->helper, s->name, wanted, s->base.n, dim, &out) : DCI_ERR_MEMORY;
-        for (size_t i = 0; status == DCI_OK && i < s->base.n; i++) {
-                bench_row_to_double(&s->base, i, row);
-                for (size_t j = 0; j < dim; j++) {
-                        const float value = (float)row[j]; /* every format is a part of float32 */
-                        if (wanted == DCI_F32)
-                                ((float *)out.owned)[i * dim + j] = value;
-                        else
-                                ((uint16_t *)out.owned)[i * dim + j] =
-                                        wanted == DCI_F16 ? dci_float_to_f16(value) : dci_float_to_bf16(value);
-                }
-        }
-        dci_free(s->helper, row, dim, sizeof *row);
-        if (status != DCI_OK)
-                return status;
-        bench_rows_free(&s->base);
-        s->base = out;
-        return DCI_OK;
+        return s->options.rows == 0 ? DCI_OK : bench_rows_convert(s->helper, s->name, s->options.rows, &s->base);
 }
 
 static dci_status read_start(kmeans_state *s)

@@ -52,7 +52,7 @@ static const char help_usage[] =
         "                            .i8bin or IDX images of bytes\n"
         "  --trace FOLDER            keys.npy, queries.npy and meta.json of captured attention\n"
         "  --limit N                 with --base: only the first N rows (default all)\n"
-        "  --rows f32|f16|bf16       with --base: number format of the rows (default: the file's)\n"
+        "  --rows f32|f16|bf16|i8|u8 with --base: number format of the rows (default: the file's)\n"
         "\n";
 
 static const char help_clusters[] =

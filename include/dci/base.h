@@ -9,9 +9,9 @@
  *    dci_last_error() of the same thread explains what was wrong, with the values.
  *  - Sizes, counts and strides are size_t; strides ("ld", leading dimension) count elements, not bytes.
  *  - Arrays of rows are n x dim with row i at base + i * ld; ld >= dim. Outputs belong to the caller and come last.
- *  - Arrays are aligned to their elements (4 bytes, or 2), no more: rows and queries that are not are DCI_ERR_INVALID,
- *    but for those of dci_kv_append, which are copied and may have any alignment. Lengths whose product with the stride
- *    leaves the address space are DCI_ERR_LIMIT, before anything is read or allocated.
+ *  - Arrays are aligned to their elements (4 bytes, 2 or 1), no more: rows and queries that are not are
+ *    DCI_ERR_INVALID, but for those of dci_kv_append, which are copied and may have any alignment. Lengths whose
+ *    product with the stride leaves the address space are DCI_ERR_LIMIT, before anything is read or allocated.
  *  - Config and result structs begin with `struct_size`. Always prepare them with their init function, which gets the
  *    caller's sizeof; so a program built against an older header keeps its meaning with a newer library.
  *  - Objects are opaque: create, use, destroy. destroy(NULL) does nothing. There is no process-wide mutable state.
@@ -102,13 +102,17 @@ enum {
         /** IEEE binary16 */
         DCI_F16 = 2,
         /** the upper half of a binary32 */
-        DCI_BF16 = 3
+        DCI_BF16 = 3,
+        /** integers from -128 to 127: of an index and of k-means; others refuse it */
+        DCI_I8 = 4,
+        /** integers from 0 to 255: the same */
+        DCI_U8 = 5
 };
 
 /** Bytes of one element; 0 for an unknown format. */
 DCI_API size_t dci_dtype_size(dci_dtype dtype);
 
-/** "f32", "f16", "bf16", or "unknown". */
+/** "f32", "f16", "bf16", "i8", "u8", or "unknown". */
 DCI_API const char *dci_dtype_name(dci_dtype dtype);
 
 /** What makes two rows near. */

@@ -76,13 +76,16 @@ typedef struct dci_index_config {
         size_t dim;          /**< elements per row, 1 to DCI_MAX_DIM; no default */
         dci_index_kind kind; /**< default DCI_KIND_FLAT */
         dci_metric metric;   /**< default DCI_METRIC_L2 */
-        dci_dtype dtype;     /**< rows as stored; default DCI_F32 */
+        dci_dtype dtype;     /**< rows as stored; default DCI_F32. DCI_I8 and DCI_U8 take a quarter of that. */
         /**
          * rows as passed to add; 0 (default): dtype. Converted by rounding to nearest even; a value that overflows is
-         * refused. BORROWED needs dtype.
+         * refused, and with dtype DCI_I8 and DCI_U8 one that is not an integer in their range. BORROWED needs dtype.
          */
         dci_dtype add_dtype;
-        /** queries as passed to search; 0 (default): dtype. Queries are never rounded. */
+        /**
+         * queries as passed to search; 0 (default): dtype. Queries are never rounded: any format goes with any dtype,
+         * such as DCI_F32 with rows of DCI_U8.
+         */
         dci_dtype query_dtype;
         int32_t storage; /**< DCI_ROWS_OWNED (default) or DCI_ROWS_BORROWED */
         /**
@@ -448,6 +451,12 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * exact arithmetic, with u = 2^-24, the error is at most (dim / 16 + 6) u sum |q_i x_i| for IP, (dim / 16 + 8) u times
  * the distance for L2, and (dim / 8 + 22) u for COSINE; at scalar twice that; and dim 2^-149 where products underflow.
  * Cheaper arithmetic may propose rows in large batches; it never decides.
+ * Rows of DCI_I8 and DCI_U8: a query whose elements are all integers from -128 to 127, or all from 0 to 255, whatever
+ * its format, is scored exactly: the inner product or squared distance is an integer, rounded to binary32 once, and so
+ * the same bits at every level. Sums of terms below 2^24 are so in an index of DCI_F32, too; beyond, where that one
+ * rounds in between, the two may differ in the order of rows whose scores agree to its error. COSINE is such an inner
+ * product times the inverse norms, the squares of which are sums of the same kind. Other queries are scored as against
+ * rows of DCI_F32.
  *
  * Cosines are in [-1, 1]. Equal rows score exactly 1 and opposite ones -1 (rows that count as zero: 0): a score of 1 - 6 u
  * or more in size, the least that rounding leaves of theirs, becomes 1. Rows at an angle of up to 9e-4 may therefore score
@@ -461,6 +470,7 @@ DCI_API dci_status dci_index_get_defaults(const dci_index *index, dci_search_par
  * read codes together; a query runs on one thread. Scratch: O(rerank k) per query in flight.
  * Cost (FLAT): O(n dim) per query; from 16 queries per call on, rows are ranked in tiles by the fastest arithmetic the
  * CPU has, with an error bound, and only those within the bound are scored: batches cost a fraction of single queries.
+ * Rows of 8 bits and queries of integers are multiplied as bytes (VNNI, AMX-INT8, Arm's dot products; else as 16 bits).
  * Scratch (FLAT): O(dim + k) per query in flight and thread. k beyond 2^24 or n_queries * k beyond 2^40 is
  * DCI_ERR_LIMIT.
  */

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from ._errors import InvalidError, NumberError, a_type
 from ._library import chosen
-from ._structs import DTYPES
+from ._structs import DTYPES, FLOATS
 from ._tensors import in_host_memory, widened
 
 # NumPy reports a cast that overflows from 1.24 on; before, every cast of doubles is looked through.
@@ -45,7 +45,8 @@ class RowFormat(NamedTuple):
 
 
 def row_format(dtype: Any, what: str, taker: str = "index", option: str = "input_dtype") -> RowFormat:
-    """The format called "float32", "float16" or "bfloat16", or of a NumPy (or ml_dtypes) type of that name."""
+    """The format called "float32", "float16" or "bfloat16", of an index also "int8" or "uint8", or of a NumPy (or ml_dtypes)
+    type of that name."""
     name: Any = dtype
     if not isinstance(dtype, str) and dtype is not None:
         try:
@@ -53,7 +54,8 @@ def row_format(dtype: Any, what: str, taker: str = "index", option: str = "input
         except TypeError:
             name = repr(dtype)
     # NumPy has no bfloat16 of its own: its bits travel as uint16.
-    return RowFormat(name, chosen(DTYPES, name, what), np.dtype("uint16" if name == "bfloat16" else name), taker, option)
+    names = DTYPES if taker == "index" else FLOATS
+    return RowFormat(name, chosen(names, name, what), np.dtype("uint16" if name == "bfloat16" else name), taker, option)
 
 
 # What float16 and bfloat16 hold exactly, whatever the values.
@@ -67,6 +69,8 @@ def converted(x: Any, form: RowFormat, what: str) -> npt.NDArray[Any]:
         return array
     if array.dtype.newbyteorder("=") == form.dtype:
         return array.astype(form.dtype)
+    if form.dtype.itemsize == 1 and given != "bfloat16" and array.dtype.kind in "fiub":
+        return _as_integers(array, form, what)
     if form.name == "float32" and (given == "bfloat16" or array.dtype.kind in "fiub"):
         return as_float32(array, given, what)
     if form.name == "float16" and given in _SMALL:
@@ -109,6 +113,19 @@ def described(x: Any, array: npt.NDArray[Any], given: str) -> str:
         return "None" if x is None else a_type(x)
     first = type(array.flat[0]).__name__ if array.size else "nothing"
     return f"an array of Python objects ({first})"
+
+
+def _as_integers(array: npt.NDArray[Any], form: RowFormat, what: str) -> npt.NDArray[Any]:
+    """Numbers that are integers in the range of int8 or uint8, as such; others are refused."""
+    bounds = np.iinfo(form.dtype)
+    with np.errstate(invalid="ignore"):
+        narrow = array.astype(form.dtype)
+    good = (array >= bounds.min) & (array <= bounds.max) & (narrow == array)
+    if not good.all():
+        at = tuple(map(int, np.unravel_index(int(good.argmin()), good.shape)))
+        where = f"row {at[0]}, column {at[1]} of {what}" if len(at) == 2 else f"{what}[{', '.join(map(str, at))}]"
+        raise NumberError(f"{where} is {array[at]:.9g}, {form.name} holds integers from {bounds.min} to {bounds.max}")
+    return narrow
 
 
 def as_rows(x: Any, dim: int, form: RowFormat, what: str) -> tuple[npt.NDArray[Any], int, int]:

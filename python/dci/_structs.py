@@ -19,7 +19,8 @@ METRIC_ALIASES = {
     "angular": "cosine",
 }
 KINDS = {"flat": 1, "pdci": 2, "mdci": 3, "auto": 4}
-DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
+FLOATS = {"float32": 1, "float16": 2, "bfloat16": 3}
+DTYPES = {**FLOATS, "int8": 4, "uint8": 5}
 STORAGES = {"owned": 0, "borrowed": 1}
 ZERO_ROWS = {"refuse": 0, "keep": 1}
 EXECUTORS = {"openmp": 0, "pthreads": 1}

@@ -42,13 +42,16 @@ class Index(Editable):
                 with codes for more, "mdci" with codes for many. An add that needs another kind makes it while searches go on;
                 a remove that leaves far fewer rows goes back. kind and sketch_bits say what is in use. pages, page_ids and
                 changes want "mdci".
-    dtype       rows as stored: "float32", "float16" or "bfloat16".
+    dtype       rows as stored: "float32", "float16", "bfloat16", "int8" or "uint8". Rows of int8 and uint8 are stored and
+                scored exactly, in a quarter of the memory of float32; queries of integers from -128 to 127 or from 0 to 255
+                are scored in integers whatever their array's dtype, others as float32.
     storage     "owned": add copies the rows. "borrowed": add remembers where they are and the index keeps their memory alive
                 until it is empty or closed; the caller must not change it (resizing or closing it included). Rows that would
                 have to be copied or converted are refused.
     zero_rows   "cosine" only: "refuse" (None: this) or "keep" rows and queries of all zeros.
     context     threads and instruction set; None: default_context().
-    input_dtype rows and queries as passed to add and search; None: dtype. Borrowed rows always have dtype.
+    input_dtype rows and queries as passed to add and search; None: dtype, and float32 for queries of an index of int8 or
+                uint8, which takes real numbers of any kind. Borrowed rows always have dtype.
     num_comp_indices
                 "pdci" only: composite indices, 1 or more; None: 2. Each proposes its own candidates.
     num_simp_indices
@@ -80,7 +83,7 @@ class Index(Editable):
     What an array holds is what its dtype says, here and in the whole package. A float32 input takes integers of every width,
     bool (0 and 1) and floats, and rounds them to the nearest float32: integers are exact up to 2**24, float64 arrays gain no
     precision, and what float32 cannot reach (1e300) is refused. A float16 or bfloat16 input takes its own format, and bool,
-    int8 and uint8, which both hold exactly. bfloat16 is an array of ml_dtypes.bfloat16 or a tensor of that type; a uint16
+    int8 and uint8, which both hold exactly; an int8 or uint8 one takes numbers that are integers in its range. bfloat16 is an array of ml_dtypes.bfloat16 or a tensor of that type; a uint16
     array holds its bits only where the option that says what the array is (here dtype or input_dtype) was given as
     "bfloat16", and integers everywhere else. Everything else is refused by name.
 
@@ -140,6 +143,8 @@ class Index(Editable):
         self._dtype = row_format(dtype, "dtype")
         self._input = self._dtype if input_dtype is None else row_format(input_dtype, "input_dtype")
         self._add_input = self._dtype if storage == "borrowed" else self._input
+        if input_dtype is None and self._dtype.dtype.itemsize == 1:
+            self._input = row_format("float32", "input_dtype")
         self._kind, self._metric, self._storage, self._mapped = kind, metric_of(metric), storage, False
         self._context = context_of(context)
         # Only borrowed rows need it: see _add_borrowed.
@@ -390,7 +395,7 @@ class Index(Editable):
 
     @property
     def input_dtype(self) -> str:
-        """Rows and queries as passed to add and search."""
+        """Rows and queries as passed to add and search; of int8 and uint8 rows, queries."""
         return self._input.name
 
     @property

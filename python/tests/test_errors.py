@@ -71,7 +71,7 @@ def test_a_refusal_is_its_exception_and_changes_nothing(index, name):
         ({"dim": 4, "metric": "max"}, "metric is 'max', wanted one of 'l2', 'ip', 'cosine'"),
         ({"dim": 4, "kind": None}, "kind is None"),
         ({"dim": 4, "dtype": "float64"}, "dtype is 'float64'"),
-        ({"dim": 4, "input_dtype": np.int8}, "input_dtype is 'int8'"),
+        ({"dim": 4, "input_dtype": np.int16}, "input_dtype is 'int16'"),
         ({"dim": 4, "storage": "lent"}, "storage is 'lent'"),
         ({"dim": 4, "zero_rows": "drop"}, "zero_rows is 'drop'"),
         ({"dim": 4, "kind": "tree"}, "kind is 'tree', wanted one of 'flat', 'pdci'"),

@@ -18,7 +18,7 @@ static const dci_field fields[] = {
         FIELD(dim, 0, 1, DCI_MAX_DIM),
         FIELD(n_clusters, 0, 1, INFINITY),
         FIELD(metric, DCI_METRIC_COSINE, DCI_METRIC_L2, DCI_METRIC_COSINE, .names = dci_metric_names),
-        FIELD(dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+        FIELD(dtype, DCI_F32, DCI_F32, DCI_U8, .names = dci_dtype_names),
         FIELD(init, DCI_KMEANS_INIT_RANDOM, DCI_KMEANS_INIT_RANDOM, DCI_KMEANS_INIT_GIVEN, .names = inits),
         FIELD(centroid, DCI_CENTROID_UNIT, DCI_CENTROID_UNIT, DCI_CENTROID_MEAN, .names = centroids),
         FIELD(zero_rows, DCI_ZERO_REFUSE, DCI_ZERO_REFUSE, DCI_ZERO_KEEP, .names = zero_rows),
@@ -29,7 +29,7 @@ static const dci_field fields[] = {
 };
 static const dci_field value_fields[] = {
         DCI_FIELD(dci_kmeans_input, value_dim, 0, 1, DCI_MAX_DIM),
-        DCI_FIELD(dci_kmeans_input, value_dtype, DCI_F32, DCI_F32, DCI_BF16, .names = dci_dtype_names),
+        DCI_FIELD(dci_kmeans_input, value_dtype, DCI_F32, DCI_F32, DCI_U8, .names = dci_dtype_names),
 };
 
 dci_status dci_kmeans_config_init(dci_kmeans_config *config, size_t struct_size)

@@ -10,7 +10,7 @@
 
 #define TEXT_BYTES 256
 
-const char *const dci_dtype_names[3] = {"DCI_F32", "DCI_F16", "DCI_BF16"};
+const char *const dci_dtype_names[5] = {"DCI_F32", "DCI_F16", "DCI_BF16", "DCI_I8", "DCI_U8"};
 const char *const dci_metric_names[3] = {"L2", "IP", "COSINE"};
 const int32_t dci_bit_counts[] = {1, 2, 3, 4, 8, 0};
 

@@ -40,7 +40,7 @@ typedef struct dci_field {
 /* A table as the two arguments that functions take. */
 #define DCI_FIELDS(table) table, sizeof(table) / sizeof *(table)
 
-extern const char *const dci_dtype_names[3];
+extern const char *const dci_dtype_names[5];
 extern const char *const dci_metric_names[3];
 extern const int32_t dci_bit_counts[]; /* 1, 2, 3, 4 and 8 */
 

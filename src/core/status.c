@@ -99,6 +99,9 @@ size_t dci_dtype_size(dci_dtype dtype)
         case DCI_F16:
         case DCI_BF16:
                 return 2;
+        case DCI_I8:
+        case DCI_U8:
+                return 1;
         default:
                 return 0;
         }
@@ -113,6 +116,10 @@ const char *dci_dtype_name(dci_dtype dtype)
                 return "f16";
         case DCI_BF16:
                 return "bf16";
+        case DCI_I8:
+                return "i8";
+        case DCI_U8:
+                return "u8";
         default:
                 return "unknown";
         }

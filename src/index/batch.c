@@ -17,6 +17,21 @@ int64_t dci_batch_id(const dci_batch *b, size_t i)
         return b->ids != NULL ? b->ids[i] : b->first_id + (int64_t)i;
 }
 
+/* Rows of integers are stored exactly: what rounding changed is refused. */
+static dci_status check_integers(dci_dtype dtype, const float *row, const void *stored, size_t dim, size_t number)
+{
+        for (size_t p = 0; p < dim; p++) {
+                const float kept =
+                        dtype == DCI_I8 ? (float)((const int8_t *)stored)[p] : (float)((const uint8_t *)stored)[p];
+                if (kept != row[p])
+                        return dci_fail(DCI_ERR_NUMBER,
+                                        "row %zu: element %zu is %g, rows of dtype %s hold integers from %d to %d",
+                                        number, p, (double)row[p], dci_dtype_name(dtype), dtype == DCI_I8 ? -128 : 0,
+                                        dtype == DCI_I8 ? 127 : 255);
+        }
+        return DCI_OK;
+}
+
 dci_status dci_batch_check_distinct(const dci_batch *b)
 {
         if (b->ids == NULL || b->n == 1)
@@ -127,6 +142,8 @@ static dci_status place_row(const dci_batch *b, size_t place, float *scratch)
                 } else {
                         kernels->to_f32[add - 1](row, index->config.dim, scratch);
                         kernels->narrow[stored - 1](scratch, index->config.dim, target);
+                        if (stored >= DCI_I8)
+                                DCI_TRY(check_integers(stored, scratch, target, index->config.dim, i));
                 }
                 checked = target;
         }

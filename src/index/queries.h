@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Queries as the searches want them, float rows that were checked, and the check of a row, which stored rows pass, too. */
+/* Queries as the searches want them, float rows that were checked, for 8-bit rows integers too, and the check of a row, which
+ * stored rows pass, too. */
 #ifndef DCI_INDEX_QUERIES_H
 #define DCI_INDEX_QUERIES_H
 
 #include "index/index_internal.h"
+#include "simd/integers/integers.h"
 
 /* Largest squared norm of a row or query: beyond it squared distances overflow. */
 #define DCI_MAX_NORM2 (0x1.fffffep127f / 8)
@@ -21,7 +23,12 @@ typedef struct dci_queries {
         size_t n, ld;
         const float *rows;
         float *inverse_norms; /* COSINE: 1 / |query|, 0 for a kept zero query; else NULL */
-        void *owned;          /* memory of both */
+        /* 8-bit rows: a query that int8 or uint8 can hold is scored as integers, exactly; others as floats. */
+        const dci_integer_kernels *integers; /* NULL for other rows, and so are the next two */
+        int16_t *whole;                      /* n x ld_whole; of queries that are not integers: unspecified */
+        uint8_t *fits;                       /* DCI_I8 or DCI_U8, which hold the query; 0: it is not of integers */
+        size_t ld_whole, n_fit;
+        void *owned; /* memory of all that was made */
         size_t owned_bytes;
 } dci_queries;
 

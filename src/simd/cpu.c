@@ -62,6 +62,12 @@ bool dci_cpu_has_vnni(void)
         return __get_cpuid_count(7, 0, &a, &b, &c, &d) && has(c, 11);
 }
 
+bool dci_cpu_has_amx_int8(void)
+{
+        uint32_t a, b, c, d;
+        return __get_cpuid_count(7, 0, &a, &b, &c, &d) && has(d, 25);
+}
+
 #if defined(__linux__) && defined(SYS_arch_prctl)
 #define TILE_DATA 18 /* state component */
 static long tile_call(int request, unsigned long argument)

@@ -15,6 +15,8 @@ const struct dci_kernels *dci_kernels_for(dci_isa isa);
 #if defined(__x86_64__)
 /* AVX-512 VNNI: asked only where AVX-512 runs. */
 bool dci_cpu_has_vnni(void);
+/* AMX-INT8: asked only where tiles run. */
+bool dci_cpu_has_amx_int8(void);
 #elif defined(__aarch64__)
 /* Dot products of bytes (Armv8.2, optional there). */
 bool dci_cpu_has_dot(void);

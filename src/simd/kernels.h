@@ -18,7 +18,11 @@
 #include "core/internal.h"
 
 enum { DCI_FORM_DOT = 0, DCI_FORM_L2 = 1, DCI_N_FORMS = 2 };
-#define DCI_N_DTYPES 3 /* index: dtype - 1 */
+#define DCI_N_DTYPES 5 /* index: dtype - 1 */
+#define DCI_N_FLOATS 3 /* of these, the first: f32, f16, bf16 */
+
+/* Elements of 8 bits whose products and squared differences 32 bits can sum: up to (255 + 128)^2 each. */
+#define DCI_INTEGER_PART ((size_t)14336)
 
 /* Most queries of one score_many call, and the columns that tile kernels work on at a time. */
 #define DCI_MANY_QUERIES 8
@@ -49,13 +53,14 @@ typedef struct dci_kernels {
         dci_score_many_fn score_many[DCI_N_DTYPES][DCI_N_FORMS];
 
         /* Squared norm of one row in the canonical order; not finite exactly if the row has NaN or infinity, or
-         * overflows. */
+         * overflows. Of 8-bit rows: the exact sum, rounded once. */
         float (*norm2[DCI_N_DTYPES])(const void *row, size_t dim);
 
         /* out[p] += sum over i < n of weights[i] * rows[i][p], i ascending, by fused multiply-add; NULL: all 1. */
         void (*add_rows[DCI_N_DTYPES])(const void *const *rows, const float *weights, size_t n, size_t dim, float *out);
 
-        /* Elements to float (exact), and float to elements by rounding to nearest even. */
+        /* Elements to float (exact), and float to elements by rounding to nearest even; 8-bit ones end at their
+         * bounds. */
         void (*to_f32[DCI_N_DTYPES])(const void *in, size_t n, float *out);
         void (*narrow[DCI_N_DTYPES])(const float *in, size_t n, void *out);
 
@@ -123,7 +128,7 @@ typedef struct dci_kernels {
 
         /* out[q * ld_out + p] += sum over i < n_rows of weights[q * ld_weights + i] * rows[i][p]: the same bits as
          * add_rows for each of 1 to 8 queries, in one pass over the rows. */
-        dci_blend_many_fn blend_many[DCI_N_DTYPES];
+        dci_blend_many_fn blend_many[DCI_N_FLOATS];
 
         /* The greatest of n values; -infinity for none. No NaN. */
         float (*greatest)(const float *values, size_t n);

@@ -86,6 +86,18 @@ DCI_INLINE V v_load_bf16(const uint16_t *p)
         return (V){widen_bf16_lanes(p), widen_bf16_lanes(p + 8)};
 }
 
+DCI_INLINE V v_load_i8(const int8_t *p)
+{
+        return (V){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+                   _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+}
+
+DCI_INLINE V v_load_u8(const uint8_t *p)
+{
+        return (V){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p))),
+                   _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(p + 8))))};
+}
+
 /* A copy that is padded with zeros: masked loads of 16-bit lanes do not exist here. */
 #define DEFINE_TAIL(dtype, T)                                                                                          \
         DCI_INLINE V v_tail_##dtype(const T *p, size_t n)                                                              \
@@ -98,6 +110,8 @@ DCI_INLINE V v_load_bf16(const uint16_t *p)
 DEFINE_TAIL(f32, float)
 DEFINE_TAIL(f16, uint16_t)
 DEFINE_TAIL(bf16, uint16_t)
+DEFINE_TAIL(i8, int8_t)
+DEFINE_TAIL(u8, uint8_t)
 
 /* Lanes l and l + 8, then l and l + 4. */
 DCI_INLINE __m128 fold(V x)

@@ -31,6 +31,8 @@ typedef __m512 V;
 #define v_load_f32(p) _mm512_loadu_ps(p)
 #define v_load_f16(p) _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(p)))
 #define v_load_bf16(p) widen_bf16_lanes(_mm256_loadu_si256((const __m256i *)(p)))
+#define v_load_i8(p) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(p))))
+#define v_load_u8(p) _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(p))))
 
 DCI_INLINE __m512 widen_bf16_lanes(__m256i halves)
 {
@@ -45,6 +47,8 @@ DCI_INLINE __mmask16 first(size_t n)
 #define v_tail_f32(p, n) _mm512_maskz_loadu_ps(first(n), p)
 #define v_tail_f16(p, n) _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p))
 #define v_tail_bf16(p, n) widen_bf16_lanes(_mm256_maskz_loadu_epi16(first(n), p))
+#define v_tail_i8(p, n) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), p)))
+#define v_tail_u8(p, n) _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(first(n), p)))
 
 /* Adds the 8 upper lanes of a and of b to their 8 lower ones; a's sums end in the lower half. */
 DCI_INLINE __m512 fold8(__m512 a, __m512 b)

@@ -92,6 +92,24 @@ DCI_INLINE V v_load_bf16(const uint16_t *p)
                     vreinterpretq_f32_u32(vshll_high_n_u16(b, 16))}};
 }
 
+DCI_INLINE V widen_whole(int16x8_t low, int16x8_t high)
+{
+        return (V){{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+                    vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
+}
+
+DCI_INLINE V v_load_i8(const int8_t *p)
+{
+        int8x16_t x = vld1q_s8(p);
+        return widen_whole(vmovl_s8(vget_low_s8(x)), vmovl_high_s8(x));
+}
+
+DCI_INLINE V v_load_u8(const uint8_t *p)
+{
+        uint8x16_t x = vld1q_u8(p);
+        return widen_whole(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(x))), vreinterpretq_s16_u16(vmovl_high_u8(x)));
+}
+
 #define DEFINE_TAIL(dtype, T)                                                                                          \
         DCI_INLINE V v_tail_##dtype(const T *p, size_t n)                                                              \
         {                                                                                                              \
@@ -103,6 +121,8 @@ DCI_INLINE V v_load_bf16(const uint16_t *p)
 DEFINE_TAIL(f32, float)
 DEFINE_TAIL(f16, uint16_t)
 DEFINE_TAIL(bf16, uint16_t)
+DEFINE_TAIL(i8, int8_t)
+DEFINE_TAIL(u8, uint8_t)
 
 DCI_INLINE void v_reduce(const V *acc, float *out)
 {

@@ -87,21 +87,23 @@ static inline V v_load_f32(const float *p)
         return v_tail_f32(p, 16);
 }
 
-#define DEFINE_LOAD(dtype, convert)                                                                                    \
-        static inline V v_tail_##dtype(const uint16_t *p, size_t n)                                                    \
+#define DEFINE_LOAD(dtype, T, convert)                                                                                 \
+        static inline V v_tail_##dtype(const T *p, size_t n)                                                           \
         {                                                                                                              \
                 V a = v_zero();                                                                                        \
                 for (size_t l = 0; l < n; l++)                                                                         \
                         a.lane[l] = convert(p[l]);                                                                     \
                 return a;                                                                                              \
         }                                                                                                              \
-        static inline V v_load_##dtype(const uint16_t *p)                                                              \
+        static inline V v_load_##dtype(const T *p)                                                                     \
         {                                                                                                              \
                 return v_tail_##dtype(p, 16);                                                                          \
         }
 
-DEFINE_LOAD(f16, dci_f16_to_float)
-DEFINE_LOAD(bf16, dci_bf16_to_float)
+DEFINE_LOAD(f16, uint16_t, dci_f16_to_float)
+DEFINE_LOAD(bf16, uint16_t, dci_bf16_to_float)
+DEFINE_LOAD(i8, int8_t, (float))
+DEFINE_LOAD(u8, uint8_t, (float))
 
 static inline void v_reduce(const V *acc, float *out)
 {

@@ -4,8 +4,8 @@
  *
  *   V                       16 floats
  *   v_zero() v_all(x) v_fma(a, b, c) = a * b + c, v_sub(a, b), v_max(a, b), v_sqrt(a)
- *   v_load_f32(p) v_load_f16(p) v_load_bf16(p)             16 elements, any alignment
- *   v_tail_f32(p, n) v_tail_f16(p, n) v_tail_bf16(p, n)    n < 16 elements and zeros; reads nothing beyond
+ *   v_load_f32(p) v_load_f16(p) .. bf16, i8, u8            16 elements, any alignment
+ *   v_tail_f32(p, n) v_tail_f16(p, n) ..                   n < 16 elements and zeros; reads nothing beyond
  *   v_store(p, a)
  *   v_hits(products, offset, thresholds)                    16 bits, see tile_hits
  *   GROUP                   accumulators reduced together: 16, 4 or 1
@@ -243,8 +243,12 @@ DEFINE_SCORE(dot_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_DOT)
 DEFINE_SCORE(l2_f32, float, v_load_f32, v_tail_f32, STEP_L2)
 DEFINE_SCORE(l2_f16, uint16_t, v_load_f16, v_tail_f16, STEP_L2)
 DEFINE_SCORE(l2_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_L2)
+DEFINE_SCORE(dot_i8, int8_t, v_load_i8, v_tail_i8, STEP_DOT)
+DEFINE_SCORE(dot_u8, uint8_t, v_load_u8, v_tail_u8, STEP_DOT)
+DEFINE_SCORE(l2_i8, int8_t, v_load_i8, v_tail_i8, STEP_L2)
+DEFINE_SCORE(l2_u8, uint8_t, v_load_u8, v_tail_u8, STEP_L2)
 
-#define DEFINE_ROW(dtype, T)                                                                                           \
+#define DEFINE_NORM2(dtype, T)                                                                                         \
         static float norm2_##dtype(const void *in, size_t dim)                                                         \
         {                                                                                                              \
                 const T *row = in;                                                                                     \
@@ -263,8 +267,36 @@ DEFINE_SCORE(l2_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_L2)
                 }                                                                                                      \
                 v_reduce(acc, out);                                                                                    \
                 return out[0];                                                                                         \
-        }                                                                                                              \
-                                                                                                                       \
+        }
+
+/* Integers: an exact sum, in parts whose squares 32 bits hold. */
+#define DEFINE_INTEGER_NORM2(dtype, T)                                                                                 \
+        static float norm2_##dtype(const void *in, size_t dim)                                                         \
+        {                                                                                                              \
+                const T *row = in;                                                                                     \
+                int64_t sum = 0;                                                                                       \
+                for (size_t p = 0, end; p < dim; p = end) {                                                            \
+                        int32_t part = 0;                                                                              \
+                        end = dim - p < DCI_INTEGER_PART ? dim : p + DCI_INTEGER_PART;                                 \
+                        for (size_t i = p; i < end; i++)                                                               \
+                                part += (int32_t)row[i] * row[i];                                                      \
+                        sum += part;                                                                                   \
+                }                                                                                                      \
+                return (float)sum;                                                                                     \
+        }
+
+/* Adding 1.5 * 2^23 rounds to an integer, which is then in the lower bits. */
+#define DEFINE_INTEGER_NARROW(dtype, T, least, most)                                                                   \
+        static void narrow_##dtype(const float *in, size_t n, void *out)                                               \
+        {                                                                                                              \
+                T *to = out;                                                                                           \
+                for (size_t i = 0; i < n; i++) {                                                                       \
+                        const float x = in[i] >= (least) ? (in[i] <= (most) ? in[i] : (most)) : (least);               \
+                        to[i] = (T)(int32_t)(dci_float_bits(x + 0x1.8p23f) - 0x4b400000U);                             \
+                }                                                                                                      \
+        }
+
+#define DEFINE_WIDEN(dtype, T)                                                                                         \
         static void widen_##dtype(const void *in, size_t n, float *out)                                                \
         {                                                                                                              \
                 const T *row = in;                                                                                     \
@@ -316,10 +348,21 @@ DEFINE_SCORE(l2_bf16, uint16_t, v_load_bf16, v_tail_bf16, STEP_L2)
 DEFINE_SUM(f32, float)
 DEFINE_SUM(f16, uint16_t)
 DEFINE_SUM(bf16, uint16_t)
+DEFINE_SUM(i8, int8_t)
+DEFINE_SUM(u8, uint8_t)
 
-DEFINE_ROW(f32, float)
-DEFINE_ROW(f16, uint16_t)
-DEFINE_ROW(bf16, uint16_t)
+DEFINE_NORM2(f32, float)
+DEFINE_NORM2(f16, uint16_t)
+DEFINE_NORM2(bf16, uint16_t)
+DEFINE_INTEGER_NORM2(i8, int8_t)
+DEFINE_INTEGER_NORM2(u8, uint8_t)
+DEFINE_WIDEN(f32, float)
+DEFINE_WIDEN(f16, uint16_t)
+DEFINE_WIDEN(bf16, uint16_t)
+DEFINE_WIDEN(i8, int8_t)
+DEFINE_WIDEN(u8, uint8_t)
+DEFINE_INTEGER_NARROW(i8, int8_t, -128.0f, 127.0f)
+DEFINE_INTEGER_NARROW(u8, uint8_t, 0.0f, 255.0f)
 
 static void narrow_f32(const float *in, size_t n, void *out)
 {
@@ -520,15 +563,25 @@ static void mark_at_most(const float *values, size_t n, float limit, uint64_t *b
 
 const dci_kernels TABLE = {
         .isa = ISA,
-        .score_rows = {{dot_f32_rows, l2_f32_rows}, {dot_f16_rows, l2_f16_rows}, {dot_bf16_rows, l2_bf16_rows}},
+        .score_rows = {{dot_f32_rows, l2_f32_rows},
+                       {dot_f16_rows, l2_f16_rows},
+                       {dot_bf16_rows, l2_bf16_rows},
+                       {dot_i8_rows, l2_i8_rows},
+                       {dot_u8_rows, l2_u8_rows}},
         .score_strided = {{dot_f32_strided, l2_f32_strided},
                           {dot_f16_strided, l2_f16_strided},
-                          {dot_bf16_strided, l2_bf16_strided}},
-        .score_many = {{dot_f32_many, l2_f32_many}, {dot_f16_many, l2_f16_many}, {dot_bf16_many, l2_bf16_many}},
-        .norm2 = {norm2_f32, norm2_f16, norm2_bf16},
-        .add_rows = {add_rows_f32, add_rows_f16, add_rows_bf16},
-        .to_f32 = {widen_f32, widen_f16, widen_bf16},
-        .narrow = {narrow_f32, narrow_f16, narrow_bf16},
+                          {dot_bf16_strided, l2_bf16_strided},
+                          {dot_i8_strided, l2_i8_strided},
+                          {dot_u8_strided, l2_u8_strided}},
+        .score_many = {{dot_f32_many, l2_f32_many},
+                       {dot_f16_many, l2_f16_many},
+                       {dot_bf16_many, l2_bf16_many},
+                       {dot_i8_many, l2_i8_many},
+                       {dot_u8_many, l2_u8_many}},
+        .norm2 = {norm2_f32, norm2_f16, norm2_bf16, norm2_i8, norm2_u8},
+        .add_rows = {add_rows_f32, add_rows_f16, add_rows_bf16, add_rows_i8, add_rows_u8},
+        .to_f32 = {widen_f32, widen_f16, widen_bf16, widen_i8, widen_u8},
+        .narrow = {narrow_f32, narrow_f16, narrow_bf16, narrow_i8, narrow_u8},
         .keep_at_least = keep_at_least,
         .keep_at_most = keep_at_most,
         .reached_by = reached_by,

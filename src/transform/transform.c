@@ -34,6 +34,9 @@ dci_status dci_transform_check_input(const transform_rows *rows, size_t *out_byt
         size_t element_size = dci_dtype_size(rows->dtype);
         if (element_size == 0)
                 return dci_fail(DCI_ERR_INVALID, "unknown dtype %d", (int)rows->dtype);
+        if (rows->dtype > DCI_BF16)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "dtype is %s, transformed rows are f32, f16 or bf16",
+                                dci_dtype_name(rows->dtype));
         return dci_transform_check_span(rows->array, rows->data, rows->n, rows->dim, rows->ld, element_size, out_bytes);
 }
 

@@ -50,18 +50,28 @@ static void cut_list(const batch *b, batch_worker *w, batch_list *list)
         }
 }
 
+/* Values of a list are scores: nothing needs to be scored again. */
+static bool is_exact(const batch *b)
+{
+        return b->integers != NULL && b->flat->metric != DCI_METRIC_COSINE;
+}
+
 /* Scores what is listed and sorts it into w->keys, best first. Returns how many count. */
 static size_t settle(const batch *b, batch_worker *w, size_t query, const batch_list *list)
 {
         const bool descending = dci_metric_descending(b->flat->metric);
         float scores[DCI_TOPK_BLOCK];
-        for (size_t i = 0; i < list->n; i += DCI_TOPK_BLOCK) {
+        for (size_t i = 0; i < list->n && is_exact(b); i++) {
+                const float goodness = list->value[i];
+                w->keys[i] = dci_topk_key(descending ? goodness : 0.0f - goodness, list->slot[i], descending);
+        }
+        for (size_t i = 0; i < list->n && !is_exact(b); i += DCI_TOPK_BLOCK) {
                 size_t count = list->n - i < DCI_TOPK_BLOCK ? list->n - i : DCI_TOPK_BLOCK;
                 dci_flat_score(b->flat, query, 1, 0, list->slot + i, count, scores);
                 for (size_t j = 0; j < count; j++)
                         w->keys[i + j] = dci_topk_key(scores[j], list->slot[i + j], descending);
         }
-        w->scored += list->n;
+        w->scored += is_exact(b) ? 0 : list->n;
         dci_topk_sort(w->keys, list->n, w->keys + b->capacity, b->flat->ids);
         return list->n < b->k ? list->n : b->k;
 }
@@ -87,7 +97,7 @@ static void make_room(const batch *b, batch_worker *w, size_t query, batch_list 
 /* Enters the rows of a tile whose bits are set for queries [first, first + DCI_BATCH_COLUMNS) of the block. */
 static void enter_hits(const batch *b, batch_worker *w, size_t block, size_t first, const batch_rows *tile)
 {
-        const bool l2 = b->flat->metric == DCI_METRIC_L2;
+        const bool l2 = b->flat->metric == DCI_METRIC_L2 && b->integers == NULL;
         uint8_t hit_rows[DCI_BATCH_ROWS];
         size_t n_hit = 0;
         for (size_t r = 0; r < tile->n; r++) { /* without a branch: whether a row hits cannot be predicted */
@@ -129,7 +139,9 @@ static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, const 
         const float gamma_l2 = (dim / 16.0f + 40.0f) * 0x1p-23f;
         const bool l2 = b->flat->metric == DCI_METRIC_L2;
         const float at_one = b->flat->metric == DCI_METRIC_COSINE ? (dim / 8.0f + 32.0f) * 0x1p-24f : 0.0f;
-        for (size_t q = 0; q < n_queries; q++) {
+        for (size_t q = 0; q < n_queries && b->integers != NULL; q++)
+                w->threshold[q] = w->lists[q].limit - w->error[q];
+        for (size_t q = 0; q < n_queries && b->integers == NULL; q++) {
                 float length = w->length[q], query_lost = w->lost[q], limit = w->lists[q].limit;
                 float error = query_lost * longest + (length + query_lost) * lost +
                               gamma * (length + query_lost) * (longest + lost) +
@@ -175,7 +187,7 @@ static void guess_limits(const batch *b, batch_worker *w, size_t block, size_t n
 {
         float reached[DCI_BATCH_COLUMNS];
         float *products = w->sample_products;
-        const bool l2 = b->flat->metric == DCI_METRIC_L2;
+        const bool l2 = b->flat->metric == DCI_METRIC_L2 && b->integers == NULL;
         dci_batch_load_rows(b, w, 0, b->flat->n / b->n_sample, b->n_sample, &w->sample);
         for (size_t first = 0; first < n_queries; first += DCI_BATCH_COLUMNS) {
                 dci_batch_multiply(b, w, &w->sample, block, first, n_queries, products);
@@ -242,11 +254,15 @@ static void search_block(void *arg, size_t task, size_t worker)
         dci_batch_load_queries(b, w, block, n_queries);
         if (b->amx != NULL)
                 b->amx->begin();
+        if (b->integers != NULL && b->integers->begin != NULL)
+                b->integers->begin();
         if (b->n_sample > 0)
                 guess_limits(b, w, block, n_queries);
         scan_rows(b, w, block, n_queries);
         if (b->amx != NULL)
                 b->amx->end();
+        if (b->integers != NULL && b->integers->end != NULL)
+                b->integers->end();
         for (size_t q = 0; q < n_queries; q++)
                 finish_query(b, w, block, q);
 }
@@ -279,8 +295,11 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
 {
         batch b = {.flat = flat, .k = k, .out_ids = out_ids, .out_scores = out_scores};
         size_t n_tasks, n_workers;
-        b.amx = dci_amx_for(flat->context);
-        b.dim_padded = (flat->view.rows->dim + 31) / 32 * 32;
+        if (flat->queries->n_fit == flat->queries->n && flat->view.rows->dim <= DCI_INTEGER_PART)
+                b.integers = dci_integer_tiles_for(flat->context);
+        b.amx = b.integers == NULL ? dci_amx_for(flat->context) : NULL;
+        const size_t padding = b.integers != NULL ? b.integers->padding : 32;
+        b.dim_padded = (flat->view.rows->dim + padding - 1) / padding * padding;
         plan_sample(&b);
         b.capacity = k + (k < 64 ? 128 : 2 * k);
         plan(&b, &n_tasks, &n_workers);

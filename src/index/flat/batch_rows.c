@@ -43,6 +43,10 @@ void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t s
         const dci_flat *flat = b->flat;
         const size_t dim = flat->view.rows->dim;
         float max_lost = 0.0f, max_norm2 = 0.0f;
+        if (b->integers != NULL) {
+                dci_batch_integer_rows(b, w, first, step, n_rows, rows);
+                return;
+        }
         if (b->amx != NULL && n_rows % 32 != 0) /* tiles are multiplied whole */
                 memset(rows->bf16 + n_rows / 32 * 32 * b->dim_padded, 0, 32 * b->dim_padded * sizeof *rows->bf16);
         for (size_t begin = 0; begin < n_rows; begin += DCI_BATCH_ROWS) {
@@ -73,6 +77,10 @@ void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows,
 {
         const dci_queries *queries = b->flat->queries;
         const size_t dim = b->flat->view.rows->dim;
+        if (b->integers != NULL) {
+                dci_batch_integer_products(b, w, rows, first, products);
+                return;
+        }
         if (b->amx != NULL) {
                 b->amx->products(rows->bf16, (rows->n + 31) / 32 * 32, b->dim_padded,
                                  w->queries_bf16 + first * b->dim_padded, DCI_BATCH_COLUMNS / DCI_LANES, products,
@@ -108,6 +116,10 @@ void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_
         const bool cosine = b->flat->metric == DCI_METRIC_COSINE;
         uint16_t *packed = w->tile.bf16; /* free until the first tile */
         float ignored;
+        if (b->integers != NULL) {
+                dci_batch_integer_queries(b, w, block, n_queries);
+                return;
+        }
         for (size_t q = 0; q < columns; q++) {
                 uint16_t *group = w->queries_bf16 + q / DCI_LANES * DCI_LANES * b->dim_padded;
                 w->lists[q].n = 0;

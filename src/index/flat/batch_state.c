@@ -28,7 +28,13 @@ static void take_rows(const batch *b, arena *a, size_t n, batch_rows *rows)
 {
         const bool amx = b->amx != NULL;
         rows->bf16 = take(a, amx ? n * b->dim_padded : 0, sizeof *rows->bf16);
-        rows->f32 = take(a, amx ? 0 : n * b->flat->view.rows->dim, sizeof *rows->f32);
+        rows->f32 = take(a, amx || b->integers != NULL ? 0 : n * b->flat->view.rows->dim, sizeof *rows->f32);
+        if (b->integers != NULL) {
+                rows->packed = take(a, dci_integer_rows(n) * b->dim_padded, b->integers->element_bytes);
+                rows->sums = take(a, n, sizeof *rows->sums);
+                rows->terms = take(a, n, sizeof *rows->terms);
+                rows->scales = take(a, n, sizeof *rows->scales);
+        }
         rows->offset = take(a, n, sizeof *rows->offset);
         rows->slots = take(a, n, sizeof *rows->slots);
 }
@@ -37,14 +43,21 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
 {
         const size_t dim = b->flat->view.rows->dim,
                      block = (b->block + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
-        const bool amx = b->amx != NULL;
+        const bool amx = b->amx != NULL,
+                   unit_queries = !amx && b->integers == NULL && b->flat->metric == DCI_METRIC_COSINE;
         take_rows(b, a, DCI_BATCH_ROWS, &w->tile);
         take_rows(b, a, b->n_sample, &w->sample);
         w->row = take(a, b->dim_padded, sizeof *w->row);
         w->products = take(a, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS, sizeof *w->products);
         w->hits = take(a, DCI_BATCH_ROWS * (DCI_BATCH_COLUMNS / DCI_LANES), sizeof *w->hits);
         w->queries_bf16 = take(a, amx ? block * b->dim_padded : 0, sizeof *w->queries_bf16);
-        w->queries_f32 = take(a, amx || b->flat->metric != DCI_METRIC_COSINE ? 0 : block * dim, sizeof *w->queries_f32);
+        w->queries_f32 = take(a, unit_queries ? block * dim : 0, sizeof *w->queries_f32);
+        if (b->integers != NULL) {
+                w->queries_packed = take(a, block * b->dim_padded, b->integers->element_bytes);
+                w->column_masks = take(a, block, sizeof *w->column_masks);
+                w->column_terms = take(a, block, sizeof *w->column_terms);
+                w->column_scales = take(a, block, sizeof *w->column_scales);
+        }
         w->norm2 = take(a, block, sizeof *w->norm2);
         w->length = take(a, block, sizeof *w->length);
         w->lost = take(a, block, sizeof *w->lost);

@@ -23,7 +23,10 @@ typedef struct batch_rows {
         size_t n;
         uint16_t *bf16; /* AMX: a multiple of 32 rows, zero padded */
         float *f32;     /* without AMX */
-        float *offset;  /* L2: half the squared norm, which a row's products fall short by; else 0 */
+        void *packed;   /* integers, see dci_integer_tiles, and a row's terms */
+        uint32_t *sums, *terms;
+        float *scales;
+        float *offset; /* L2: half the squared norm, which a row's products fall short by; else 0 */
         int32_t *slots;
         float longest, lost; /* length of the longest row; largest length that rounding took away */
 } batch_rows;
@@ -38,6 +41,9 @@ typedef struct batch_worker {
         /* the block of queries */
         uint16_t *queries_bf16;
         float *queries_f32; /* COSINE without AMX: unit queries */
+        void *queries_packed;
+        uint32_t *column_masks, *column_terms; /* of integers */
+        float *column_scales;
         float *norm2, *length, *lost, *threshold, *error;
         batch_list *lists;
         /* the sample and its guesses */
@@ -53,8 +59,9 @@ typedef struct batch_worker {
 
 typedef struct batch {
         const dci_flat *flat;
-        const dci_amx_kernels *amx; /* NULL: other kernels multiply */
-        size_t k, capacity;         /* capacity of a list */
+        const dci_integer_tiles *integers; /* not NULL: products are exact scores, or goodness for L2; amx is NULL */
+        const dci_amx_kernels *amx;        /* NULL: other kernels multiply */
+        size_t k, capacity;                /* capacity of a list */
         size_t block, dim_padded;
         size_t n_sample, sample_rank; /* 0: no guesses */
         size_t n_workers;
@@ -77,5 +84,11 @@ void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_
 void dci_batch_load_rows(const batch *b, batch_worker *w, size_t first, size_t step, size_t n_rows, batch_rows *rows);
 void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows, size_t block, size_t first,
                         size_t n_queries, float *products);
+
+/* The same for 8-bit rows and queries of integers: products are goodness, to the bit, but for COSINE. */
+void dci_batch_integer_queries(const batch *b, batch_worker *w, size_t block, size_t n_queries);
+void dci_batch_integer_rows(const batch *b, batch_worker *w, size_t first, size_t step, size_t n_rows,
+                            batch_rows *rows);
+void dci_batch_integer_products(const batch *b, batch_worker *w, const batch_rows *rows, size_t first, float *products);
 
 #endif

@@ -11,9 +11,66 @@
 
 #include "index/flat/flat.h"
 
+/* One query and n contiguous rows. */
+static void score_run(const dci_flat *flat, size_t query, const void *base, size_t n, float *out)
+{
+        const dci_rows *rows = flat->view.rows;
+        const dci_queries *queries = flat->queries;
+        const int form = flat->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT;
+        if (queries->integers != NULL && queries->fits[query] != 0)
+                queries->integers->score_strided[rows->dtype - DCI_I8][form](queries->whole + query * queries->ld_whole,
+                                                                             base, rows->row_bytes, n, rows->dim, out);
+        else
+                flat->kernels->score_strided[rows->dtype - 1][form](queries->rows + query * queries->ld, base,
+                                                                    rows->row_bytes, n, rows->dim, out);
+}
+
+static void score_floats(const dci_flat *flat, size_t query, size_t n_queries, const void *const *pointers, size_t n,
+                         float *out)
+{
+        const dci_rows *rows = flat->view.rows;
+        const int form = flat->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT;
+        const size_t ld = flat->queries->ld;
+        const float *q = flat->queries->rows + query * ld;
+        if (n_queries == 1)
+                flat->kernels->score_rows[rows->dtype - 1][form](q, pointers, n, rows->dim, out);
+        else
+                flat->kernels->score_many[rows->dtype - 1][form](q, ld, n_queries, pointers, n, rows->dim, out,
+                                                                 DCI_TOPK_BLOCK);
+}
+
+static void score_integers(const dci_flat *flat, size_t query, size_t n_queries, const void *const *pointers, size_t n,
+                           float *out)
+{
+        const dci_rows *rows = flat->view.rows;
+        const dci_integer_kernels *kernels = flat->queries->integers;
+        const int form = flat->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT, dtype = rows->dtype - DCI_I8;
+        const size_t ld = flat->queries->ld_whole;
+        const int16_t *q = flat->queries->whole + query * ld;
+        if (n_queries == 1)
+                kernels->score_rows[dtype][form](q, pointers, n, rows->dim, out);
+        else
+                kernels->score_many[dtype][form](q, ld, n_queries, pointers, n, rows->dim, out, DCI_TOPK_BLOCK);
+}
+
+/* Queries that follow one another and are scored by the same arithmetic at a time. */
+static void score_pointers(const dci_flat *flat, size_t query, size_t n_queries, const void *const *pointers, size_t n,
+                           float *out)
+{
+        const uint8_t *fits = flat->queries->fits;
+        for (size_t i = 0, end; i < n_queries; i = end) {
+                const bool integers = fits != NULL && fits[query + i] != 0;
+                for (end = i + 1; end < n_queries && (fits != NULL && fits[query + end] != 0) == integers;)
+                        end++;
+                (integers ? score_integers : score_floats)(flat, query + i, end - i, pointers, n,
+                                                           out + i * DCI_TOPK_BLOCK);
+        }
+}
+
 /*
  * Cosines of this size or more become 1 (or -1), so that equal rows score exactly 1. The inner product of equal rows is their
- * squared norm S, bit for bit: norm2 sums in the order of the row kernels, and elements widen exactly. Their cosine is then
+ * squared norm S, bit for bit: norm2 sums in the order of the row kernels, and elements widen exactly; of integers both are
+ * exact sums. Their cosine is then
  * (S r) r with r = 1 / sqrt(S). With u = 2^-24, rounding gives sqrt(S) a factor 1 + a, the quotient 1 + b and the products 1 + c
  * and 1 + d, each of a to d at most u in size; nothing underflows, as S is in [DCI_MIN_NORM2, DCI_MAX_NORM2]. So the result is
  * (1 + b)^2 (1 + c) (1 + d) / (1 + a)^2 >= (1 - u)^4 / (1 + u)^2 >= 1 - 6 u. The true cosine is at most 1: lowering a score to
@@ -30,8 +87,7 @@ static float nearly_one(const dci_flat *flat, size_t query, size_t first, const 
         const void *row;
         float score;
         dci_view_pointers(&flat->view, first, slots, 1, &row);
-        flat->kernels->score_rows[rows->dtype - 1][DCI_FORM_DOT](queries->rows + query * queries->ld, &row, 1,
-                                                                 rows->dim, &score);
+        score_pointers(flat, query, 1, &row, 1, &score);
         score *= 1.0f / sqrtf(flat->kernels->norm2[rows->dtype - 1](row, rows->dim));
         score *= queries->inverse_norms[query];
         return score;
@@ -60,25 +116,17 @@ void dci_flat_score(const dci_flat *flat, size_t query, size_t n_queries, size_t
                     size_t count, float *out)
 {
         const dci_rows *rows = flat->view.rows;
-        const dci_queries *queries = flat->queries;
         const void *pointers[DCI_TOPK_BLOCK];
-        const int form = flat->metric == DCI_METRIC_L2 ? DCI_FORM_L2 : DCI_FORM_DOT;
-        const float *q = queries->rows + query * queries->ld;
         if (slots == NULL && !flat->selection->all)
                 slots = flat->selection->slots + first;
         size_t done = 0, run;
         for (const void *base; n_queries == 1 && slots == NULL && !rows->borrowed && done < count; done += run) {
                 base = dci_view_run(&flat->view, first + done, count - done, &run);
-                flat->kernels->score_strided[rows->dtype - 1][form](q, base, rows->row_bytes, run, rows->dim,
-                                                                    out + done);
+                score_run(flat, query, base, run, out + done);
         }
         if (done < count) {
                 dci_view_pointers(&flat->view, first, slots, count, pointers);
-                if (n_queries == 1)
-                        flat->kernels->score_rows[rows->dtype - 1][form](q, pointers, count, rows->dim, out);
-                else
-                        flat->kernels->score_many[rows->dtype - 1][form](q, queries->ld, n_queries, pointers, count,
-                                                                         rows->dim, out, DCI_TOPK_BLOCK);
+                score_pointers(flat, query, n_queries, pointers, count, out);
         }
         if (flat->metric != DCI_METRIC_COSINE)
                 return;
