@@ -44,7 +44,8 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
         w->products = take(a, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS, sizeof *w->products);
         w->hits = take(a, DCI_BATCH_ROWS * (DCI_BATCH_COLUMNS / DCI_LANES), sizeof *w->hits);
         w->queries_bf16 = take(a, amx ? block * b->dim_padded : 0, sizeof *w->queries_bf16);
-        w->queries_f32 = take(a, amx || b->flat->metric != DCI_METRIC_COSINE ? 0 : block * dim, sizeof *w->queries_f32);
+        w->queries_f32 = take(a, amx || (b->flat->metric != DCI_METRIC_COSINE && b->centre == NULL) ? 0 : block * dim,
+                              sizeof *w->queries_f32);
         w->norm2 = take(a, block, sizeof *w->norm2);
         w->length = take(a, block, sizeof *w->length);
         w->lost = take(a, block, sizeof *w->lost);

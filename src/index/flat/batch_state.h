@@ -37,7 +37,7 @@ typedef struct batch_worker {
         uint16_t *hits;
         /* the block of queries */
         uint16_t *queries_bf16;
-        float *queries_f32; /* COSINE without AMX: unit queries */
+        float *queries_f32; /* without AMX: unit queries of COSINE, or queries less the centre */
         float *norm2, *length, *lost, *threshold, *error;
         batch_list *lists;
         /* the sample and its guesses */
@@ -56,6 +56,7 @@ typedef struct batch {
         const dci_amx_kernels *amx; /* NULL: other kernels multiply */
         size_t k, capacity;         /* capacity of a list */
         size_t block, dim_padded;
+        float *centre; /* L2, rows far from the origin: what rows and queries are less by; else NULL */
         size_t n_sample, sample_rank; /* 0: no guesses */
         size_t n_workers;
         batch_worker *workers;
