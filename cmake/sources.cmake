@@ -75,6 +75,9 @@ set(dci_sources
     src/index/check/rows.c
     src/index/check/tree.c
     src/index/codes/fit.c
+    src/index/codes/look.c
+    src/index/codes/plan.c
+    src/index/codes/renew.c
     src/index/codes/rows.c
     src/index/codes/search.c
     src/index/flat/batch.c

@@ -222,7 +222,7 @@ static void put(unsigned char *at, uint64_t value, size_t width)
 /* Codes: scales and then residuals of 32 rows; how far they reach, and their centre. */
 static const edit edits_of_codes[] = {
         {IP, "centres", 0, 4, F32_NAN, DCI_ERR_FORMAT, "a transform or centre of the file's codes"},
-        {IP, "scales", 124, 4, F32_NAN, DCI_ERR_FORMAT, "a scale of the file's codes"}, /* no row is there */
+        {IP, "scales", 124, 4, F32_NAN, DCI_ERR_FORMAT, "a scale of the file's codes"},
         {IP, "scales", 128, 4, F32_MINUS_1, DCI_ERR_FORMAT, "residual -1 and reach"},
         {IP, "blocks", 0, 4, F32_INFINITY, DCI_ERR_FORMAT, "a scale of the file's codes"},
         {IP, "blocks", 4, 1, 1, DCI_ERR_FORMAT, "name centre 1 of 1"},
@@ -254,7 +254,12 @@ END_TEST
 START_TEST(codes_that_no_row_has_are_refused)
 {
         const edit *e = &edits_of_codes[_i];
-        refused_after(e, small_coded(context, DCI_KIND_FLAT, e->metric, e->with_ids, 4));
+        dci_index *index = small_coded(context, DCI_KIND_FLAT, e->metric, e->with_ids, 4);
+        float more[27 * DIM]; /* fewer than 32 rows have no codes */
+        for (size_t i = 0; i < 27 * DIM; i++)
+                more[i] = (float)(i % 7);
+        ck_ok(dci_index_add(index, 27, more, DIM, NULL, NULL));
+        refused_after(e, index);
 }
 END_TEST
 

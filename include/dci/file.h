@@ -98,12 +98,14 @@ DCI_API dci_status dci_index_save_stream(const dci_index *index, const dci_write
  * dci_index_add checks it, norms against rows, ids (not negative, distinct, below the next one), projections (finite,
  * of possible size). What is damaged or contradicts itself is DCI_ERR_FORMAT; what a newer version wrote is
  * DCI_ERR_UNSUPPORTED; the sentence says what and where. Not checked is whether projections and codes are those of the
- * rows: wrong ones can cost recall (codes also that of `guarantee`), but no score is ever wrong.
+ * rows: wrong ones can cost recall (codes also that of `guarantee`), but no score is ever wrong. Codes of files that
+ * 0.1.0 wrote are made again from the rows, which costs O(rows dim) more; COSINE: without what was fitted.
  *
  * Memory that loading takes: in addition to the index itself at most 3 times the bytes that the file really has, and
  * the index at most 16 times those bytes, whatever they claim (an index of one row takes room for 16; from some 16 rows
  * on it is about the file's size, and 16 to 64 bytes per row for the map of ids if they are not 0, 1, 2, ...), and 1
- * MiB, MDCI 5 MiB; with sketch_bits 160 bytes x dim more. Directions of kind PDCI come on top: at most 64 MiB or 16
+ * MiB, MDCI 5 MiB; with sketch_bits 160 bytes x dim more, and for a file of 0.1.0 with codes 700 bytes x dim and the
+ * rows as f32 twice, or 8 MiB where these are more than that. Directions of kind PDCI come on top: at most 64 MiB or 16
  * times the file, whichever is more. An index that has more than that for its few rows (dim times simple indices beyond
  * 2^24) can be neither saved nor loaded, DCI_ERR_LIMIT and DCI_ERR_FORMAT. Nor can one of kind MDCI whose nodes would
  * take more than 4 MiB and more than 12 times the file: long rows that are nodes of many levels, in few pages. Chance
@@ -145,8 +147,8 @@ DCI_API dci_status dci_index_load_stream(dci_context *context, const dci_reader 
  * The file must not be written to or shortened while the index exists: results would be wrong and the process could be
  * ended by a signal. Replacing it (as dci_index_save does) or deleting it is allowed; the index keeps what it has
  * mapped.
- * Memory: the map of ids, if they are not 0, 1, 2, ..., directions, and the nodes of MDCI; dci_index_memory counts what
- * is not in the file.
+ * Memory: the map of ids, if they are not 0, 1, 2, ..., directions, the nodes of MDCI, and the codes of a file that 0.1.0
+ * wrote; dci_index_memory counts what is not in the file.
  *
  * Errors: as dci_index_load; DCI_ERR_UNSUPPORTED on a system without mapped files.
  * Cost: O(bytes + rows dim), as the whole file is read once to be checked.

@@ -96,7 +96,8 @@ typedef struct dci_index_config {
         /**
          * bits per element of the codes that rank rows before they are scored (sketch.h): 1, 2, 3, 4 or 8; 0 (default):
          * none. At most DCI_SKETCH_MAX_DIM elements; MDCI: page_rows 16 or more. AUTO: of the codes where it takes
-         * some, 0: 4; none beyond DCI_SKETCH_MAX_DIM elements.
+         * some, 0: 4; none beyond DCI_SKETCH_MAX_DIM elements. What codes find does not depend on where the origin is:
+         * rows and queries are taken relative to centres that the index chooses (docs/sketches.md).
          */
         int32_t sketch_bits;
         /** PDCI: composite indices, 1 or more; default 2. Each proposes its own candidates. */
@@ -226,6 +227,11 @@ DCI_API dci_status dci_index_reserve(dci_index *index, size_t n_rows);
  * Cost: O(n dim); MDCI O(n dim nodes + dim x rows of the cells that change), the second term with no search running:
  * many equal rows are one cell. Memory grows in chunks of at most 256 KiB, or of 16 rows (with sketch_bits 32, MDCI
  * page_rows) where those are more; existing rows do not move.
+ * With sketch_bits, whenever rows have grown by an eighth, an add looks at 64 rows, and if these are no longer as the
+ * centres of the codes suppose, at up to 1024. If other centres would leave codes clearly less to encode, it encodes
+ * all rows again while searches run and swaps the codes in: O(n dim), 9 times per row at most over all adds, and as
+ * much memory as the codes take meanwhile; when that is short, codes stay as they are. Fewer than 32 rows have no codes:
+ * they are scored.
  */
 DCI_API dci_status dci_index_add(dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids,
                                  const dci_progress *progress);
@@ -554,9 +560,10 @@ typedef struct dci_memory_report {
         size_t struct_size;
         size_t rows;        /**< rows, used or reserved (BORROWED: the pointers to them) */
         size_t ids;         /**< ids by slot, and the map from id to slot */
-        size_t norms;       /**< COSINE, IP of kind PDCI or MDCI, and L2 with sketch_bits: one float per row */
+        size_t norms;       /**< COSINE, IP of kind PDCI or MDCI: one float per row */
         size_t projections; /**< PDCI, MDCI: one float per row and simple index */
-        size_t codes;       /**< with sketch_bits: codes, and two floats per row */
+        /** with sketch_bits: codes, and two floats per row; L2, COSINE one more; one more for each kept direction */
+        size_t codes;
         size_t other;       /**< tables, the nodes of MDCI, metadata, and the object itself */
         size_t total;
 } dci_memory_report;
@@ -572,8 +579,9 @@ DCI_API dci_status dci_index_memory(const dci_index *index, dci_memory_report *o
  * queries, ld as in dci_index_search.
  *
  * Errors: DCI_ERR_UNSUPPORTED without codes, DCI_ERR_LIMIT beyond DCI_SKETCH_MAX_FIT_DIM elements, DCI_ERR_NUMBER
- * for queries that are all zero or all but zero (sketch.h), or an empty index. Codes are made while searches run, and
- * swapped in. Cost: O(8192 dim^2 + dim^3 + n dim^2).
+ * for queries that are all zero or all but zero (sketch.h; L2 and COSINE: that are all at the mean of the rows), or an
+ * empty index. Codes are made while searches run, and swapped in. When rows have come later that are far from those of
+ * the fit (4 times the energy), an add encodes all of them without it: fit again. Cost: O(8192 dim^2 + dim^3 + n dim^2).
  */
 DCI_API dci_status dci_index_fit(dci_index *index, size_t n_queries, const void *queries, size_t ld);
 

@@ -212,8 +212,9 @@ def rotated_back(y, seed):
 
 def read_codes(data):
     """The codes of an index with sketch_bits as a dict; None if it never had rows. By slot: codes and levels (by coordinate,
-    in units), scales, residuals, and the rows that codes make. By block of 32 slots: reach and frames. Besides: kind, widths
-    (of coordinates, in bits), centres, pending rows (n, sum of squares, sums) or None; learned: worth, to, back."""
+    in units), scales, residuals, squares (L2, COSINE), coordinates in the kept directions, and the rows that codes make. By
+    block of 32 slots: reach and frames (254: no codes). Besides: kind, widths (of coordinates, in bits), centres and their
+    energies, kept directions, pending rows (n, sum of squares, sums) or None; learned: worth, to, back."""
     sections = read_sections(data)
     config = read_config(sections)
     if "frames" not in sections:
@@ -235,8 +236,15 @@ def read_codes(data):
     scales, residuals = np.frombuffer(sections["scales"], "<f4").reshape(2, -1)[:, :n]
     reach = np.frombuffer(sections["blocks"][: 4 * n_blocks], "<f4")
     frames = np.frombuffer(sections["blocks"][4 * n_blocks :], np.uint8)
+    n_kept = struct.unpack_from("<Q", sections["relative"])[0]
+    energies, kept = np.split(np.frombuffer(sections["relative"][40:], "<f4"), [len(centres)])
+    kept = kept.reshape(n_kept, dim)
+    coordinates = np.frombuffer(sections.get("kept", b""), "<f4").reshape(n_blocks, n_kept, 32).transpose(0, 2, 1)
+    coordinates = coordinates.reshape(n_blocks * 32, n_kept)[:n]
+    squares = np.frombuffer(sections["squares"], "<f4")[:n] if "squares" in sections else None
     out = {"kind": kind, "codes": codes, "levels": levels, "scales": scales, "residuals": residuals, "reach": reach,
-           "frames": frames, "centres": centres, "widths": widths, "pending": None}  # fmt: skip
+           "frames": frames, "centres": centres, "widths": widths, "pending": None, "energies": energies, "kept": kept,
+           "coordinates": coordinates, "squares": squares}  # fmt: skip
     if "pending" in sections:
         out["pending"] = (*struct.unpack_from("<Qd", sections["pending"]), np.frombuffer(sections["pending"], "<f8")[2:])
     scaled = scales[:, None] * levels.astype(np.float64)
@@ -248,9 +256,9 @@ def read_codes(data):
         worth, to, back = np.split(learned, [wide, wide * (dim + 1)])
         out.update(worth=worth, to=to.reshape(wide, dim), back=back.reshape(wide, dim))
         moved = scaled @ out["back"][: len(widths)].astype(np.float64)
-    # Blocks without rows have the frame 255.
+    # Blocks without rows have the frame 255, those without codes 254.
     centre_of = np.vstack([centres, np.zeros((256 - len(centres), dim))])[np.repeat(frames, 32)[:n]]
-    out["rows"] = moved + centre_of
+    out["rows"] = moved + centre_of + coordinates @ kept.astype(np.float64)
     return out
 
 

@@ -121,7 +121,7 @@ def coded(bits, kind="flat", metric="l2", dim=24, n=300, **options):
 
 
 def contents(index):
-    """The rows and what the codes say of them, by slot; which slots are full."""
+    """The rows and what the codes say of them, by slot; which slots have codes."""
     config, rows, ids, norms, _ = read_index(index.to_bytes())
     codes = read_codes(index.to_bytes())
     full = ids >= 0
@@ -133,26 +133,32 @@ def contents(index):
     lengths[: len(full)] = np.linalg.norm(codes["scales"][:, None] * codes["levels"], axis=1) * full
     assert (lengths.reshape(-1, 32).max(1) <= codes["reach"] * (1 + 1e-5)).all()
     empty = ~np.logical_or.reduceat(full, np.arange(0, len(full), 32))
-    assert (codes["frames"][~empty] < len(codes["centres"])).all()
-    assert ((codes["frames"][empty] < len(codes["centres"])) | (codes["frames"][empty] == 255)).all()
-    return rows.astype(np.float64), codes, norms, full
+    raw = codes["frames"] == 254  # blocks of rows in two places: they have no codes
+    assert (codes["frames"][~empty & ~raw] < len(codes["centres"])).all() and raw.mean() < 0.2
+    full &= ~np.repeat(raw, 32)[: len(full)]
+    assert ((codes["frames"][empty] < len(codes["centres"])) | (codes["frames"][empty] >= 254)).all()
+    rows = rows.astype(np.float64)
+    if config["metric"] == 3:  # of COSINE: codes are those of rows of length 1
+        rows *= norms[:, None]
+    assert codes["coordinates"].shape == (len(rows), len(codes["kept"]))
+    return rows, codes, full
 
 
 @pytest.mark.parametrize(("bits", "kind", "metric", "dim"), CODED)
 def test_a_second_reader_decodes_rows_from_rotated_codes(bits, kind, metric, dim):
-    rows, codes, norms, full = contents(coded(bits, kind, metric, dim))
+    rows, codes, full = contents(coded(bits, kind, metric, dim))
     assert codes["kind"] == RANDOM and set(codes["widths"]) == {bits}
     off = rows - codes["rows"]
     np.testing.assert_allclose(np.linalg.norm(off, axis=1)[full], codes["residuals"][full], rtol=1e-4, atol=1e-5)
-    # What is left over stands at right angles to the row: estimates are right on average.
-    centres = codes["centres"][np.where(full, codes["frames"][np.arange(len(rows)) // 32], 0)]
-    squares = ((rows - centres) ** 2).sum(1)
-    assert (np.abs(((rows - centres) * off).sum(1)) <= 1e-5 * squares + 1e-6)[full].all()
-    if metric == "l2":
-        np.testing.assert_allclose(norms, (rows**2).sum(1), rtol=1e-6)
-    if kind != "mdci":  # which sorts rows into cells as it goes
-        assert len(codes["centres"]) == 2
-        np.testing.assert_allclose(codes["centres"], [rows[:100].mean(0), rows[100:].mean(0)], rtol=1e-5, atol=1e-5)
+    # What is left over stands at right angles to the rest of the row: estimates are right on average.
+    rests = rows - codes["centres"][np.where(full, codes["frames"][np.arange(len(rows)) // 32], 0)]
+    rests -= codes["coordinates"] @ codes["kept"].astype(np.float64)
+    np.testing.assert_allclose((rests @ codes["kept"].T.astype(np.float64))[full], 0, atol=1e-5)
+    squares = (rests**2).sum(1)
+    assert (np.abs((rests * off).sum(1)) <= 1e-5 * squares + 1e-6)[full].all()
+    assert (codes["squares"] is None) == (metric == "ip")
+    if metric != "ip":
+        np.testing.assert_allclose(codes["squares"][full], squares[full], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("bits", "kind", "metric", "dim"), CODED)
@@ -160,16 +166,16 @@ def test_a_second_reader_decodes_rows_from_learned_codes(bits, kind, metric, dim
     index = coded(bits, kind, metric, dim)
     index.fit(normal(64, dim, 5))
     index.add(normal(50, dim, 7))
-    rows, codes, _, full = contents(index)
+    rows, codes, full = contents(index)
     n, worth = len(codes["widths"]), codes["worth"]
     to, back = codes["to"].astype(np.float64), codes["back"].astype(np.float64)
     assert codes["kind"] == LEARNED and codes["centres"].shape == (1, dim)
-    np.testing.assert_allclose(codes["centres"][0], index.reconstruct(np.arange(300)).mean(0), rtol=1e-4, atol=1e-5)
     # Coordinates with codes are in units of levels, the others as they are: `back` is the way back from both.
     units = np.ones(len(to))
     units[:n] = [UNITS[width] for width in codes["widths"]]
-    y = (rows - codes["centres"]) @ to.T / units
-    np.testing.assert_allclose(y @ back, rows - codes["centres"], rtol=0, atol=2e-4)
+    rests = rows - codes["centres"] - codes["coordinates"] @ codes["kept"].astype(np.float64)
+    y = rests @ to.T / units
+    np.testing.assert_allclose(y @ back, rests, rtol=0, atol=2e-4)
     y[:, :n] -= codes["scales"][:, None] * codes["levels"]
     off = np.linalg.norm(y * worth, axis=1)
     np.testing.assert_allclose(off[full], codes["residuals"][full], rtol=1e-4, atol=1e-5)
@@ -188,9 +194,11 @@ def test_rows_that_no_centre_was_decided_for_are_in_the_file():
             assert found is None
             continue
         those = rows[slice(*pending)].astype(np.float64)
+        if pending[0] > 0:  # once there is a centre, from the first of them
+            those -= read_codes(index.to_bytes())["centres"][0]
         assert found[0] == len(those)
-        np.testing.assert_allclose(found[1], (those**2).sum())
-        np.testing.assert_allclose(found[2], those.sum(0))
+        np.testing.assert_allclose(found[1], (those**2).sum(), rtol=1e-6)
+        np.testing.assert_allclose(found[2], those.sum(0), rtol=1e-5, atol=1e-6)
     index.fit(normal(64, 24, 2))
     index.remove(index.ids())
     emptied = read_codes(index.to_bytes())
@@ -260,7 +268,7 @@ def test_a_block_without_rows_has_a_centre_that_there_is():
     ids, frames = read_index(index.to_bytes())[2], read_codes(index.to_bytes())["frames"]
     empty = np.flatnonzero(np.maximum.reduceat(ids, np.arange(0, len(ids), 32)) < 0)
     assert len(empty) > 0
-    for bad in (len(read_codes(index.to_bytes())["centres"]), 254):
+    for bad in (len(read_codes(index.to_bytes())["centres"]), 253):
         with pytest.raises(dci.FormatError, match=f"name centre {bad}"):
             dci.Index.from_bytes(patched(index.to_bytes(), b"blocks", 4 * len(frames) + empty[0], bad))
     dci.Index.from_bytes(patched(index.to_bytes(), b"blocks", 4 * len(frames) + empty[0], 255)).add(normal(300, 24))

@@ -9,7 +9,7 @@
 #include "index/auto.h"
 #include "index/batch.h"
 #include "index/calibrate.h"
-#include "index/codes/rows.h"
+#include "index/codes/renew.h"
 
 static dci_status check_add(const dci_index *index, size_t n, const void *rows, size_t ld, const int64_t *ids)
 {
@@ -149,11 +149,15 @@ static void unfollow(const dci_batch *b)
         dci_index_exclusive_end(b->index);
 }
 
-/* Those in the block that holds published rows: a few, without readers. */
+/* Without readers: those in the block that holds published rows, a few, and published blocks that waited for a frame which has come. */
 static void encode_rest(const dci_batch *b)
 {
+        if (b->target->codes == NULL)
+                return;
         for (size_t slot = b->first; slot % DCI_CODE_ROWS != 0 && slot < b->first + b->n_new; slot++)
                 dci_rows_encode_one(b->target, slot);
+        if (dci_rows_has_begun(b->target))
+                dci_rows_encode_raw(b->target, b->first + b->n_new);
 }
 
 static void publish_rows(const dci_batch *b)
@@ -168,7 +172,8 @@ static void publish_rows(const dci_batch *b)
 
 static void publish(const dci_batch *b)
 {
-        const bool exclusive = b->target->codes != NULL && b->first % DCI_CODE_ROWS != 0;
+        const bool exclusive =
+                b->target->codes != NULL && (b->first % DCI_CODE_ROWS != 0 || dci_rows_has_begun(b->target));
         if (exclusive) {
                 dci_index_exclusive_begin(b->index);
                 encode_rest(b);
@@ -285,8 +290,8 @@ static dci_status add(dci_batch *b, size_t ld, const dci_progress *progress)
         dci_status status = b->n == 0 ? DCI_OK : check_room(b);
         if (status == DCI_OK && b->n > 0)
                 status = index->automatic.on ? dci_auto_add(b, progress) : index->kind->add(b, progress);
-        if (status == DCI_OK)
-                dci_calibrate_rows(index, false);
+        if (status == DCI_OK && b->n > 0)
+                dci_calibrate_rows(index, dci_codes_review(index));
         dci_index_collect(index);
         pthread_mutex_unlock(&index->writers);
         dci_batch_free(b);

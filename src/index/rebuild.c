@@ -135,6 +135,7 @@ static dci_status fill(dci_index *index, dci_rows *staged, const gathered *g, si
 {
         const size_t room = staged == NULL ? 0 : dci_rows_capacity(&index->rows); /* adding keeps what a reserve took */
         dci_retired *none = NULL; /* nothing is there that could retire */
+        DCI_TRY(dci_rows_codes_prepare(&r->rows, &index->rows, g->n));
         DCI_TRY(dci_rows_reserve(&r->rows, n_slots > room ? n_slots : room, &none));
         for (size_t i = 0; i < g->n; i++) {
                 dci_rows *from = i < g->n_old ? &index->rows : staged;

@@ -20,11 +20,11 @@ void dci_rows_init(dci_rows *rows, dci_context *context, const dci_index_config 
         rows->context = context;
         rows->dim = config->dim;
         rows->dtype = config->dtype;
+        rows->metric = config->metric;
         rows->borrowed = config->storage == DCI_ROWS_BORROWED;
         rows->n_simple = dci_index_simple_indices(config);
         rows->with_norms = config->metric == DCI_METRIC_COSINE ||
-                           (config->kind != DCI_KIND_FLAT && config->metric == DCI_METRIC_IP) ||
-                           (config->sketch_bits != 0 && config->metric == DCI_METRIC_L2);
+                           (config->kind != DCI_KIND_FLAT && config->metric == DCI_METRIC_IP);
         rows->codes = NULL;
         rows->gaps = config->kind == DCI_KIND_MDCI;
         rows->row_bytes = rows->borrowed ? sizeof(void *) : config->dim * dci_dtype_size(config->dtype);
@@ -98,6 +98,8 @@ void dci_rows_destroy(dci_rows *rows)
         dci_chunk_table *table = atomic_load(&rows->table);
         for (size_t i = 0; i < rows->n_chunks && !rows->mapped; i++)
                 chunk_free(rows, &table->chunk[i]);
+        for (size_t i = 0; i < rows->n_chunks && rows->mapped; i++) /* of a file whose codes were made again */
+                dci_chunk_codes_free(rows, &table->chunk[i]);
         if (table != NULL)
                 dci_free(rows->context, table, table_bytes(table->capacity), 1);
         dci_rows_codes_destroy(rows->context, rows->codes);
@@ -339,7 +341,7 @@ void dci_rows_copy(dci_rows *from_rows, size_t from, dci_rows *to_rows, size_t t
                 target->norms[b] = source->norms[a];
         for (size_t j = 0; j < rows->n_simple; j++)
                 target->projections[j * target->stride + b] = source->projections[j * source->stride + a];
-        if (from_rows == to_rows && rows->codes != NULL &&
+        if (from_rows == to_rows && rows->codes != NULL && source->area.frames[a / DCI_CODE_ROWS] != DCI_RAW_FRAME &&
             source->area.frames[a / DCI_CODE_ROWS] == target->area.frames[b / DCI_CODE_ROWS])
                 dci_code_block_move(&rows->codes->frames, &source->area, a, &target->area, b);
         else
@@ -351,17 +353,19 @@ size_t dci_rows_bytes(const dci_rows *rows, dci_memory_report *report)
         const dci_chunk_table *table = atomic_load(&rows->table);
         size_t total = table == NULL ? 0 : table_bytes(table->capacity);
         report->other += total;
-        for (size_t i = 0; i < rows->n_chunks && !rows->mapped; i++) {
+        for (size_t i = 0; i < rows->n_chunks; i++) {
                 size_t capacity = table->chunk[i].capacity;
+                if (table->chunk[i].codes != NULL) {
+                        report->codes += dci_code_block_bytes(&rows->codes->frames, capacity);
+                        total += dci_code_block_bytes(&rows->codes->frames, capacity);
+                }
+                if (rows->mapped)
+                        continue;
                 report->rows += chunk_ids_offset(rows, capacity);
                 report->ids += capacity * sizeof(int64_t);
                 report->norms += rows->with_norms ? capacity * sizeof(float) : 0;
                 report->projections += rows->n_simple * capacity * sizeof(float);
                 total += chunk_bytes(rows, capacity);
-                if (rows->codes != NULL) {
-                        report->codes += dci_code_block_bytes(&rows->codes->frames, capacity);
-                        total += dci_code_block_bytes(&rows->codes->frames, capacity);
-                }
         }
         return total;
 }

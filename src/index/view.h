@@ -39,6 +39,7 @@ typedef struct dci_rows {
         dci_context *context;
         size_t dim;
         dci_dtype dtype;
+        dci_metric metric;
         bool borrowed, with_norms;
         bool gaps;       /* slots may be empty: their id is -1 */
         bool mapped;     /* chunks are in a mapped file and are not freed; nothing is added or removed */

@@ -417,7 +417,7 @@ static void encode_single(const dci_coder *coder, const float *row, const encodi
         float *y = e->x, *spare = y + padded(coder->dim, 32);
         dci_code_written written;
         for (size_t j = 0; j < coder->dim; j++)
-                y[j] = row[j] - coder->centre[j];
+                y[j] = row[j] - coder->turn.centre[j];
         if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate(&coder->rotation, y, spare);
         coder->single->one(&coder->even, y, (uint32_t *)(void *)spare, words, PAIR, &written);
@@ -478,7 +478,7 @@ void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale,
         float *z = scratch;
         centred(coder, codes, z);
         if (coder->kind == DCI_CODER_LEARNED) {
-                memcpy(out, coder->centre, dim * sizeof *out);
+                memcpy(out, coder->turn.centre, dim * sizeof *out);
                 for (size_t j = 0; j < coder->n_coded; j++) {
                         const float *from = coder->from + j * dim, level = scale * z[j];
                         for (size_t p = 0; p < dim; p++)
@@ -491,7 +491,7 @@ void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale,
         if (coder->kind == DCI_CODER_ROTATED)
                 dci_rotate_back(&coder->rotation, out, scratch);
         for (size_t j = 0; j < dim; j++)
-                out[j] += coder->centre[j];
+                out[j] += coder->turn.centre[j];
 }
 
 /* The query's coordinates in y, as far as rows have codes there, and the length of all of them. */
@@ -519,12 +519,18 @@ void dci_coder_query_again(const dci_coder *coder, const float *query, dci_coded
 
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out)
 {
+        dci_coder_query_bytes(coder, query, scratch, bytes, out);
+        dci_coder_query_again(coder, query, out);
+}
+
+void dci_coder_query_bytes(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes,
+                           dci_coded_query *out)
+{
         const size_t n = coder->n_coded;
         float *y = scratch, most = 0.0f;
         double lost2 = 0.0;
         int bits;
         out->length = transform_query(coder, query, y, y + padded(coder->dim, 32));
-        dci_coder_query_again(coder, query, out);
         for (size_t j = 0; j < n; j++)
                 most = fmaxf(most, fabsf(y[j]));
         const bool some = most > NOTHING;

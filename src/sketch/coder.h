@@ -69,7 +69,9 @@ typedef struct dci_coded_query {
         float half_step, fixed; /* half of what one unit of a byte is worth; query . centre */
         int32_t twice_bias;
         float length, rounding;
-        float slack; /* what binary32 may cost in `fixed` */
+        float slack;  /* what binary32 may cost in `fixed` */
+        float span;   /* relative frames: |query - centre|, of products |query| */
+        float weight; /* relative frames: 0 for a query that counts as zero, else 1 */
 } dci_coded_query;
 
 /* What binary32 may cost, as a share of the lengths: in an estimate, by transforms of rows and queries, and in the
@@ -115,6 +117,9 @@ void dci_coder_encode_only(const dci_coder *coder, const float *const rows[DCI_C
 /* Back to a row. */
 void dci_coder_decode(const dci_coder *coder, const uint8_t *codes, float scale, void *scratch, float *out);
 
+/* One query to bytes, n_all of them; `fixed` and `slack` are left to the caller, and so are the fields of relative frames. */
+void dci_coder_query_bytes(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes,
+                           dci_coded_query *out);
 /* One query to bytes, n_all of them. */
 void dci_coder_query(const dci_coder *coder, const float *query, void *scratch, int8_t *bytes, dci_coded_query *out);
 /* The same for a coder that differs in its centre only: what changes. */

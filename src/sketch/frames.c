@@ -47,13 +47,16 @@ void dci_frames_destroy(dci_frames *frames)
         for (size_t f = 0; f < n; f++)
                 dci_free(frames->context, frames->frame[f], frames->frame[f]->n_bytes, 1);
         dci_free(frames->context, frames->pending_sum, frames->dim, sizeof *frames->pending_sum);
+        dci_free(frames->context, frames->kept, frames->n_kept * frames->dim, sizeof *frames->kept);
+        dci_free(frames->context, frames->origin, frames->dim, sizeof *frames->origin);
         frames->pending_sum = NULL;
         atomic_store(&frames->n, 0);
 }
 
 size_t dci_frames_bytes(const dci_frames *frames)
 {
-        size_t n_bytes = sizeof *frames + frames->dim * sizeof *frames->pending_sum;
+        size_t n_bytes = sizeof *frames + frames->dim * sizeof *frames->pending_sum +
+                         (frames->origin == NULL ? 0 : frames->n_kept + 1) * frames->dim * sizeof *frames->origin;
         for (size_t f = 0; f < atomic_load(&frames->n); f++)
                 n_bytes += frames->frame[f]->n_bytes;
         return n_bytes;
@@ -77,8 +80,55 @@ static void publish(dci_frames *frames, dci_frame *frame, size_t transform)
 {
         const size_t n = atomic_load(&frames->n);
         frame->transform = transform;
+        frame->energy = 0.0f;
+        frame->length = sqrtf(frames->context->kernels->norm2[DCI_F32 - 1](frame->coder.centre, frames->dim));
+        if (frames->relation != DCI_RELATION_NONE)
+                frame->coder.turn.centre = frame->coder.even.turn.centre = frames->origin;
         frames->frame[n] = frame;
         atomic_store_explicit(&frames->n, n + 1, memory_order_release);
+}
+
+dci_status dci_frames_relate(dci_frames *frames, dci_relation relation, size_t n_kept, const float *kept)
+{
+        const size_t n = n_kept * frames->dim;
+        float *directions = n_kept == 0 ? NULL : dci_alloc(frames->context, n, sizeof *directions);
+        if (frames->origin == NULL)
+                frames->origin = dci_calloc(frames->context, frames->dim, sizeof *frames->origin);
+        if (frames->origin == NULL || (n_kept > 0 && directions == NULL)) {
+                if (directions != NULL)
+                        dci_free(frames->context, directions, n, sizeof *directions);
+                return DCI_ERR_MEMORY;
+        }
+        if (n_kept > 0)
+                memcpy(directions, kept, n * sizeof *directions);
+        dci_free(frames->context, frames->kept, frames->n_kept * frames->dim, sizeof *frames->kept);
+        frames->relation = relation;
+        frames->n_kept = n_kept;
+        frames->kept = directions;
+        return DCI_OK;
+}
+
+float dci_frames_take_kept(const dci_frames *frames, float *rest, float *kept)
+{
+        const size_t dim = frames->dim;
+        const dci_kernels *kernels = frames->context->kernels;
+        if (frames->n_kept > 0)
+                kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](rest, frames->kept, dim * sizeof *rest,
+                                                                  frames->n_kept, dim, kept);
+        for (size_t i = 0; i < frames->n_kept; i++) {
+                const float *direction = frames->kept + i * dim, here = kept[i];
+                for (size_t j = 0; j < dim; j++)
+                        rest[j] -= here * direction[j];
+        }
+        return kernels->norm2[DCI_F32 - 1](rest, dim);
+}
+
+float dci_frames_place(const dci_frames *frames, size_t f, const float *row, float scale, float *rest, float *kept)
+{
+        const float *centre = frames->frame[f]->coder.centre;
+        for (size_t j = 0; j < frames->dim; j++)
+                rest[j] = row[j] * scale - centre[j];
+        return dci_frames_take_kept(frames, rest, kept);
 }
 
 dci_status dci_frames_begin(dci_frames *frames, const float *centre)
@@ -103,7 +153,8 @@ static dci_status check_room(const dci_frames *frames)
         return DCI_OK;
 }
 
-dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const dci_moments *queries)
+dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const dci_moments *queries,
+                            const float *centre)
 {
         DCI_TRY(check_room(frames));
         dci_frame *frame = new_frame(frames, DCI_CODER_LEARNED);
@@ -114,6 +165,8 @@ dci_status dci_frames_learn(dci_frames *frames, const dci_moments *rows, const d
                                        &frame->coder);
                 status = dci_fit(rows, queries, scratch, &frame->coder);
         }
+        if (status == DCI_OK && centre != NULL)
+                memcpy(frame->coder.centre, centre, frames->dim * sizeof *centre);
         dci_free(frames->context, scratch, dci_fit_scratch_bytes(frames->dim), 1);
         if (status == DCI_OK)
                 publish(frames, frame, atomic_load(&frames->n));
@@ -203,11 +256,36 @@ void dci_frames_cut(dci_frames *frames, size_t n_used)
         atomic_store(&frames->n, n_used + keeps_last);
 }
 
-void dci_frames_note(dci_frames *frames, const float *row)
+void dci_frames_clear(dci_frames *frames)
 {
+        for (size_t f = atomic_load(&frames->n); f-- > 0;)
+                dci_free(frames->context, frames->frame[f], frames->frame[f]->n_bytes, 1);
+        atomic_store(&frames->n, 0);
+        keep_pending(frames, 0);
+}
+
+void dci_frames_cut_first(dci_frames *frames)
+{
+        dci_free(frames->context, frames->frame[0], frames->frame[0]->n_bytes, 1);
+        frames->frame[0] = frames->frame[1];
+        frames->frame[0]->transform = 0;
+        atomic_store(&frames->n, 1);
+}
+
+/* Relative frames count from the first centre, so that squares far from the origin do not cancel. */
+void dci_frames_note(dci_frames *frames, const float *row, float scale, float *rest)
+{
+        float kept[DCI_MAX_KEPT];
         if (!follows(frames))
                 return;
-        frames->pending_square += frames->writer->note(row, frames->dim, frames->pending_sum);
+        if (frames->relation != DCI_RELATION_NONE) {
+                const float *first = atomic_load(&frames->n) == 0 ? frames->origin : frames->frame[0]->coder.centre;
+                for (size_t j = 0; j < frames->dim; j++)
+                        rest[j] = row[j] * scale - first[j];
+                row = rest;
+        }
+        const double square = frames->writer->note(row, frames->dim, frames->pending_sum);
+        frames->pending_square += frames->n_kept == 0 ? square : (double)dci_frames_take_kept(frames, rest, kept);
         frames->n_pending++;
 }
 
@@ -231,8 +309,56 @@ void dci_frames_rewind(dci_frames *frames, const dci_frames_mark *mark)
         memcpy(frames->pending_sum, mark->pending_sum, frames->dim * sizeof *mark->pending_sum);
 }
 
+/* How far the mean of the pending rows is from the nearest centre, but for kept directions, and their variance about it.
+ * mean: the mean; spare: dim. */
+static double least_off(const dci_frames *frames, float *mean, float *spare, double *out_variance)
+{
+        const size_t n = atomic_load(&frames->n), dim = frames->dim;
+        const float *first = n == 0 ? frames->origin : frames->frame[0]->coder.centre;
+        float kept[DCI_MAX_KEPT];
+        for (size_t j = 0; j < dim; j++)
+                spare[j] = (float)(frames->pending_sum[j] / (double)frames->n_pending);
+        for (size_t j = 0; j < dim; j++)
+                mean[j] = first[j] + spare[j];
+        dci_frames_take_kept(frames, spare, kept);
+        double far = 0.0, least = INFINITY;
+        for (size_t j = 0; j < dim; j++)
+                far += (double)spare[j] * (double)spare[j];
+        const double variance = frames->pending_square / (double)frames->n_pending - far;
+        *out_variance = variance > 0.0 ? variance : 0.0;
+        for (size_t f = 0; f < n; f++) {
+                const float off = dci_frames_place(frames, f, mean, 1.0f, spare, kept);
+                least = (double)off < least ? (double)off : least;
+        }
+        return least;
+}
+
+/* Rows that are too few to give a centre have no codes yet. */
+static dci_status follow_relative(dci_frames *frames)
+{
+        double variance;
+        if (frames->n_pending < ENOUGH)
+                return DCI_OK;
+        float *mean = dci_alloc(frames->context, 2 * frames->dim, sizeof *mean);
+        if (mean == NULL)
+                return DCI_ERR_MEMORY;
+        dci_status status = DCI_OK;
+        const bool off = least_off(frames, mean, mean + frames->dim, &variance) > DRIFT * variance;
+        const size_t n = atomic_load(&frames->n);
+        if (off)
+                status = dci_frames_begin(frames, mean);
+        if (atomic_load(&frames->n) > n)
+                frames->frame[n]->energy = (float)variance;
+        dci_free(frames->context, mean, 2 * frames->dim, sizeof *mean);
+        if (status == DCI_OK)
+                keep_pending(frames, 0);
+        return status;
+}
+
 dci_status dci_frames_follow(dci_frames *frames)
 {
+        if (frames->relation != DCI_RELATION_NONE)
+                return follows(frames) ? follow_relative(frames) : DCI_OK;
         const bool first = atomic_load(&frames->n) == 0;
         if (!follows(frames) || (first && frames->n_pending == 0))
                 return first ? dci_frames_begin(frames, NULL) : DCI_OK;

@@ -219,7 +219,7 @@ static dci_status select_frames(appending *a)
                         size_t ld;
                         const float *row =
                                 dci_sketch_floats(sketch, sketch->dtype, a->rows, a->ld, i - a->first, 1, wide, &ld);
-                        dci_frames_note(&sketch->frames, row);
+                        dci_frames_note(&sketch->frames, row, 1.0f, NULL);
                 }
                 DCI_TRY(dci_frames_follow(&sketch->frames));
                 for (size_t block = at / DCI_CODE_ROWS; block * DCI_CODE_ROWS < end; block++)
@@ -339,7 +339,7 @@ dci_status dci_sketch_fit(dci_sketch *sketch, size_t n, const void *rows, size_t
         dci_moments_init(sketch->context->kernels, sketch->dim, memory + part, &of_queries);
         sample(sketch, sketch->dtype, rows, ld, n, wide, &of_rows);
         sample(sketch, sketch->query_dtype, queries, query_ld, n_queries, wide, &of_queries);
-        dci_status status = dci_frames_learn(&sketch->frames, &of_rows, &of_queries);
+        dci_status status = dci_frames_learn(&sketch->frames, &of_rows, &of_queries, NULL);
         dci_free(sketch->context, memory, 2 * part + tile, 1);
         return status;
 }

@@ -75,7 +75,7 @@ static void request_task(void *arg, size_t task, size_t worker)
         at += dci_lines(DCI_CODE_QUERIES * sketch->dim * sizeof *wide);
         const float *queries =
                 dci_sketch_floats(sketch, sketch->query_dtype, a->queries, a->ld, query, n_queries, wide, &ld);
-        dci_coded_make(&sketch->frames, a->n_frames, queries, ld, n_queries, at + a->coding_bytes, at, &coded);
+        dci_coded_make(&sketch->frames, a->n_frames, queries, ld, NULL, n_queries, at + a->coding_bytes, at, &coded);
         at += a->coding_bytes + a->coded_bytes;
         /* Units begin at multiples of 16 rows; the task's rows may not. */
         const size_t begin = a->first + segment * a->segment_rows, end = a->first + a->n;

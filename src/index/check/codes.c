@@ -18,6 +18,15 @@
 #define FARTHER 1.05
 #define FARTHER_LEARNED 1.5
 
+static bool numbers_are_sound(const dci_frames *frames, const dci_code_block *codes, size_t at)
+{
+        bool sound = frames->relation != DCI_RELATION_DISTANCE ||
+                     (codes->squares[at] >= 0.0f && isfinite(codes->squares[at]));
+        for (size_t i = 0; i < frames->n_kept; i++)
+                sound = sound && isfinite(*dci_code_block_kept(frames, codes, at, i));
+        return sound;
+}
+
 dci_status dci_check_codes(const dci_index *index, const dci_view *view)
 {
         const dci_rows_codes *codes = index->rows.codes;
@@ -36,9 +45,12 @@ dci_status dci_check_codes(const dci_index *index, const dci_view *view)
                 const size_t at = unit.unit * DCI_CODE_UNIT + slot % DCI_CODE_UNIT, block = unit.unit / 2;
                 const uint8_t frame = unit.area->frames[block];
                 const bool empty = view->rows->gaps && dci_view_id(view, (int32_t)slot) < 0;
-                if (frame >= n_frames && !(empty && frame == DCI_NO_FRAME))
+                if (frame >= n_frames && frame != DCI_RAW_FRAME && !(empty && frame == DCI_NO_FRAME))
                         return dci_fail(DCI_ERR_FORMAT, "the codes of the row in slot %zu name centre %d of %zu", slot,
                                         (int)frame, n_frames);
+                if (!empty && frame != DCI_RAW_FRAME && !numbers_are_sound(&codes->frames, unit.area, at))
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "what codes keep of the row in slot %zu is NaN, infinite or negative", slot);
                 if (!empty && !(unit.area->residuals[at] >= 0.0f && isfinite(unit.area->residuals[at]) &&
                                 isfinite(unit.area->scales[at]) && isfinite(unit.area->reach[block])))
                         return dci_fail(DCI_ERR_FORMAT,
@@ -63,6 +75,23 @@ static dci_status check_frame(const dci_frames *frames, size_t f, void *memory)
                         f);
 }
 
+/* Kept directions are at right angles and of length 1. */
+static dci_status check_kept(const dci_frames *frames)
+{
+        for (size_t i = 0; i < frames->n_kept; i++)
+                for (size_t j = 0; j <= i; j++) {
+                        double product = 0.0;
+                        for (size_t p = 0; p < frames->dim; p++)
+                                product += (double)frames->kept[i * frames->dim + p] *
+                                           (double)frames->kept[j * frames->dim + p];
+                        if (!(fabs(product - (i == j ? 1.0 : 0.0)) <= 1e-5))
+                                return dci_fail(DCI_ERR_FORMAT,
+                                                "directions %zu and %zu of the codes have product %g, expected %d", j,
+                                                i, product, i == j);
+                }
+        return DCI_OK;
+}
+
 dci_status dci_check_frames(const dci_index *index)
 {
         dci_status status = DCI_OK;
@@ -76,7 +105,7 @@ dci_status dci_check_frames(const dci_index *index)
         for (size_t f = 0; f < atomic_load(&index->rows.codes->frames.n) && status == DCI_OK; f++)
                 status = check_frame(frames, f, memory);
         dci_free(index->context, memory, n_bytes, 1);
-        return status;
+        return status == DCI_OK ? check_kept(frames) : status;
 }
 
 /* --- codes again ------------------------------------------------------------------------------------------------------------------- */
@@ -137,26 +166,45 @@ static bool as_near(const parts *p, const dci_coder *coder, const unsigned char 
         return distance_of(p, coder, there, row, scale, wanted) <= factor * least + 1e-5 * sqrt(length);
 }
 
+static bool is_near(float a, float b, double share, double least)
+{
+        return a == b || fabs((double)a - (double)b) <= share * (fabs((double)a) + fabs((double)b)) + least;
+}
+
 static bool is_about(float a, float b, double share)
 {
         return fabs((double)a - (double)b) <= share * (fabs((double)a) + fabs((double)b)) + 1e-30;
 }
 
-/* The rows of a block as floats; NULL where there is none. */
-static void take_rows(const dci_row_check *c, size_t slot, size_t n, const parts *p, const float **out)
+/* The rows of a block as codes see them, NULL where there is none, and what is kept in addition. */
+static dci_status take_rows(const dci_row_check *c, size_t slot, size_t n, const dci_code_block *codes, size_t frame,
+                            const parts *p, const float **out)
 {
-        const dci_kernels *kernels = c->index->context->kernels;
+        const dci_frames *frames = &c->index->rows.codes->frames;
+        const double share = c->exact ? 0.0 : 1e-3;
         for (size_t i = 0; i < n; i++) {
                 const size_t r = (slot + i) % DCI_CODE_ROWS;
-                const int32_t at = (int32_t)(slot + i);
-                const void *row;
-                if (c->view.rows->gaps && dci_view_id(&c->view, at) < 0)
+                float kept[DCI_MAX_KEPT], *rest = p->wide + r * c->index->config.dim;
+                size_t offset;
+                if (c->view.rows->gaps && dci_view_id(&c->view, (int32_t)(slot + i)) < 0)
                         continue;
-                dci_view_pointers(&c->view, 0, &at, 1, &row);
-                out[r] = p->wide + r * c->index->config.dim;
-                kernels->to_f32[c->index->config.dtype - 1](row, c->index->config.dim,
-                                                            p->wide + r * c->index->config.dim);
+                const dci_chunk *chunk = dci_rows_chunk((dci_rows *)(uintptr_t)&c->index->rows, slot + i, &offset);
+                const float square = dci_rows_place(&c->index->rows, chunk, offset, frame, rest, kept);
+                out[r] = rest;
+                if (codes->squares != NULL && !is_near(codes->squares[offset], square, share, 1e-30))
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "the code of the row in slot %zu has square %.9g, the row gives %.9g", slot + i,
+                                        (double)codes->squares[offset], (double)square);
+                for (size_t d = 0; d < frames->n_kept; d++) {
+                        const float there = *dci_code_block_kept(frames, codes, offset, d);
+                        if (!is_near(there, kept[d], share, c->exact ? 0.0 : 1e-4 * sqrt((double)square)))
+                                return dci_fail(
+                                        DCI_ERR_FORMAT,
+                                        "the row in slot %zu has coordinate %.9g in direction %zu, it should be %.9g",
+                                        slot + i, (double)there, d, (double)kept[d]);
+                }
         }
+        return DCI_OK;
 }
 
 dci_status dci_check_block(const dci_row_check *c, size_t slot, size_t n, void *scratch)
@@ -168,11 +216,12 @@ dci_status dci_check_block(const dci_row_check *c, size_t slot, size_t n, void *
         const dci_unit unit = dci_view_unit(&c->view, slot / DCI_CODE_UNIT);
         const size_t block = unit.unit / 2, base = block * DCI_CODE_ROWS;
         const unsigned char *there = unit.area->blocks + block * frames->block_bytes;
-        if (unit.area->frames[block] == DCI_NO_FRAME) /* dci_check_codes saw to it that there are no rows */
+        if (unit.area->frames[block] >=
+            DCI_RAW_FRAME) /* dci_check_codes saw to it that there are no rows, or no codes */
                 return DCI_OK;
         const dci_coder *coder = &frames->frame[unit.area->frames[block]]->coder;
         lay_out(c->index, scratch, &p);
-        take_rows(c, slot, n, &p, rows);
+        DCI_TRY(take_rows(c, slot, n, unit.area, unit.area->frames[block], &p, rows));
         memcpy(p.block, there, frames->block_bytes);
         dci_coder_encode(coder, rows, p.encode, p.block, again);
         for (size_t r = 0; r < DCI_CODE_ROWS; r++) {

@@ -4,8 +4,9 @@
  * Search with codes: the candidates of a search are ranked by estimates from their codes, and the best of them are scored by the
  * canonical kernel. With a guarantee, every row whose estimate plus its bound reaches the k-th best score is scored as well.
  *
- * Goodness is what estimates are made of: the inner product for IP, times the row's inverse norm for COSINE, and for L2
- * 2 q . x - |x|^2, which is |q|^2 less the distance.
+ * Goodness is what estimates are made of, the larger the better: for L2 the squared distance times -1; for COSINE the same of unit
+ * rows, which is 2 cosine - 2; for IP the inner product less that with the first centre, which all rows have in common. So nothing
+ * that grows with the distance from the origin is part of it (sketch/frames.h). Rows of blocks without codes are scored at once.
  */
 #include "core/internal.h"
 
@@ -127,12 +128,11 @@ static void take_listed(const ranking *r, const dci_selection *selection, size_t
         out->dense = out->count == out->n_units * DCI_CODE_UNIT;
 }
 
-static void estimate(const ranking *r, const dci_coded *coded, const portion *p, float *out)
+static bool estimate(const ranking *r, const dci_coded *coded, const portion *p, float *out)
 {
         if (p->slots == NULL)
-                dci_coded_estimate_run(r->frames, coded, p->units, p->n_units, out);
-        else
-                dci_coded_estimate(r->frames, coded, p->units, p->n_units, out);
+                return dci_coded_estimate_run(r->frames, coded, p->units, p->n_units, out);
+        return dci_coded_estimate(r->frames, coded, p->units, p->n_units, out);
 }
 
 static void compact(const portion *p, const float *from, float *to)
@@ -151,24 +151,70 @@ static void compact(const portion *p, const float *from, float *to)
         }
 }
 
-/* Estimates of inner products to goodness, and bounds on them to bounds on that, unless those are NULL. */
-static void adjust(const ranking *r, const portion *p, size_t n_queries, float *goodness, float *bounds)
+/* The product of a query with the first centre. */
+static double base_of(const ranking *r, size_t query)
 {
-        float norms[DCI_SCAN_ROWS];
-        if (r->flat->metric == DCI_METRIC_IP)
-                return;
-        dci_view_norms(&r->flat->view, p->first_slot, p->slots, p->count, norms);
-        const bool l2 = r->flat->metric == DCI_METRIC_L2;
-        const float error = dci_arithmetic_error(r->flat->view.rows->dim);
-        for (size_t q = 0; q < n_queries; q++) {
-                float *g = goodness + q * DCI_SCAN_ROWS;
-                for (size_t i = 0; l2 && i < p->count; i++)
-                        g[i] = 2.0f * g[i] - norms[i];
-                for (size_t i = 0; !l2 && i < p->count; i++)
-                        g[i] = g[i] * norms[i];
+        return dci_coded_base(r->frames, r->n_frames, r->flat->queries->rows + query * r->flat->queries->ld);
+}
+
+/* What a canonical score is in goodness. */
+static double goodness_of(const ranking *r, double base, double score)
+{
+        switch (r->flat->metric) {
+        case DCI_METRIC_L2:
+                return -score;
+        case DCI_METRIC_COSINE:
+                return 2.0 * score - 2.0;
+        default:
+                return score - base;
         }
-        for (size_t i = 0; bounds != NULL && i < p->count; i++)
-                bounds[i] = l2 ? 2.0f * bounds[i] + error * norms[i] : bounds[i] * norms[i];
+}
+
+static bool is_raw(const dci_unit *unit)
+{
+        return unit->area->frames[unit->unit / 2] == DCI_RAW_FRAME;
+}
+
+/* Rows without codes: their goodness is that of their score. values[q * DCI_SCAN_ROWS + i]: that of row i of the portion. */
+static void rate_raw(const ranking *r, const dci_coded *coded, size_t query, const portion *p, struct counts *counts,
+                     float *values)
+{
+        const float *norms = r->flat->queries->inverse_norms;
+        float scores[DCI_TOPK_BLOCK];
+        int32_t slots[DCI_SCAN_ROWS];
+        uint16_t at[DCI_SCAN_ROWS];
+        size_t n = 0;
+        for (size_t i = 0; i < p->count; i++) {
+                const int32_t slot = p->slots == NULL ? (int32_t)(p->first_slot + i) : p->slots[i];
+                const dci_unit unit = dci_view_unit(&r->flat->view, (size_t)slot / DCI_CODE_UNIT);
+                if (!is_raw(&unit))
+                        continue;
+                slots[n] = slot;
+                at[n++] = (uint16_t)i;
+        }
+        for (size_t q = 0; q < coded->n && n > 0; q++) {
+                const double base = base_of(r, query + q);
+                const bool zero = norms != NULL && norms[query + q] == 0.0f; /* all rows are as good */
+                dci_flat_score(r->flat, query + q, 1, 0, slots, n, scores);
+                for (size_t i = 0; i < n; i++)
+                        values[q * DCI_SCAN_ROWS + at[i]] =
+                                zero ? 0.0f : (float)goodness_of(r, base, (double)scores[i]);
+        }
+        counts->scored += n * coded->n;
+}
+
+/* The goodness of the rows of a portion for queries from `query` on: values[q * DCI_SCAN_ROWS + i]. spare: as much; not read
+ * where the portion is dense. */
+static void rate(const ranking *r, const dci_coded *coded, size_t query, const portion *p, struct counts *counts,
+                 float *spare, float *values)
+{
+        float *to = p->dense ? values : spare;
+        const bool raw = estimate(r, coded, p, to);
+        dci_coded_rate(r->frames, coded, p->units, p->n_units, to);
+        for (size_t q = 0; q < coded->n && !p->dense; q++)
+                compact(p, spare + q * DCI_SCAN_ROWS, values + q * DCI_SCAN_ROWS);
+        if (raw)
+                rate_raw(r, coded, query, p, counts, values);
 }
 
 /* What a task works with. */
@@ -205,7 +251,7 @@ static void guess(const ranking *r, task_state *t)
         const size_t n = r->flat->view.n, step = n / DCI_CODE_UNIT / SAMPLE_UNITS;
         const double expected = (double)r->keep * SAMPLE_ROWS / (double)n;
         const double rank = ceil(expected + 3.0 * sqrt(expected) + 2.0);
-        float *estimates = t->room->estimates, (*sample)[SAMPLE_ROWS] = t->room->sample;
+        float *values = t->room->goodness, (*sample)[SAMPLE_ROWS] = t->room->sample;
         portion *p = &t->room->portion;
         if (!t->selection->all || step < 4 || rank > SAMPLE_ROWS / 4)
                 return;
@@ -220,10 +266,9 @@ static void guess(const ranking *r, task_state *t)
                         for (size_t i = 0; i < DCI_CODE_UNIT; i++)
                                 p->listed[u * DCI_CODE_UNIT + i] = (int32_t)(unit * DCI_CODE_UNIT + i);
                 }
-                estimate(r, &t->coded, p, estimates);
-                adjust(r, p, t->n_queries, estimates, NULL);
+                rate(r, &t->coded, t->query, p, t->counts, NULL, values);
                 for (size_t q = 0; q < t->n_queries; q++)
-                        memcpy(sample[q] + s * DCI_CODE_UNIT, estimates + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
+                        memcpy(sample[q] + s * DCI_CODE_UNIT, values + q * DCI_SCAN_ROWS, sizeof sample[q] / 4);
         }
         for (size_t q = 0; q < t->n_queries; q++) {
                 float sum = 0.0f;
@@ -237,14 +282,10 @@ static void guess(const ranking *r, task_state *t)
 
 static void rank_all(const ranking *r, task_state *t)
 {
-        float *estimates = t->room->estimates, *goodness = t->room->goodness;
+        float *values = t->room->goodness;
         portion *p = &t->room->portion;
         for (size_t first = 0; next_portion(r, t, &first, p);) {
-                float *values = p->dense ? estimates : goodness;
-                estimate(r, &t->coded, p, estimates);
-                for (size_t q = 0; q < t->n_queries && !p->dense; q++)
-                        compact(p, estimates + q * DCI_SCAN_ROWS, goodness + q * DCI_SCAN_ROWS);
-                adjust(r, p, t->n_queries, values, NULL);
+                rate(r, &t->coded, t->query, p, t->counts, t->room->estimates, values);
                 for (size_t q = 0; q < t->n_queries; q++)
                         dci_topk_add(&t->ranked[q], values + q * DCI_SCAN_ROWS, p->count, (int32_t)p->first_slot,
                                      p->slots);
@@ -275,25 +316,26 @@ static void score(const ranking *r, task_state *t, size_t q, const int32_t *slot
         t->counts->scored += n;
 }
 
-/* The k-th best goodness found so far, from below; -infinity while there are fewer. */
+/* The k-th best goodness found so far, from below; -infinity while there are fewer. What the canonical score of another row may err
+ * is in its bound for IP, and here for L2 and COSINE, where it does not depend on the row. */
+#define TINY 0x1p-100f
 static float reached(const ranking *r, task_state *t, size_t q)
 {
         const size_t n = dci_topk_finish(&t->best);
         if (n < r->k_held)
                 return -INFINITY;
-        const float score = dci_topk_score(t->best.keys[n - 1], dci_metric_descending(r->flat->metric));
-        const float *query = r->flat->queries->rows + (t->query + q) * r->flat->queries->ld;
-        const size_t dim = r->flat->view.rows->dim;
-        const float norm2 = r->flat->kernels->norm2[DCI_F32 - 1](query, dim), error = dci_arithmetic_error(dim);
+        const double score = (double)dci_topk_score(t->best.keys[n - 1], dci_metric_descending(r->flat->metric));
+        const double error = (double)dci_arithmetic_error(r->flat->view.rows->dim);
+        const double goodness = goodness_of(r, base_of(r, t->query + q), score);
         switch (r->flat->metric) {
-        case DCI_METRIC_L2:
-                return norm2 - score - error * (norm2 + score);
+        case DCI_METRIC_L2: /* squares of small differences may vanish */
+                return (float)((1.0 + error) * goodness) * (1.0f + 0x1p-22f) - TINY;
         case DCI_METRIC_COSINE:
                 if (r->flat->queries->inverse_norms[t->query + q] == 0.0f) /* it counts as zero: all scores are equal */
                         return -INFINITY;
-                return sqrtf(norm2) * (score - error);
+                return (float)(goodness - 6.0 * error);
         default:
-                return score - error * fabsf(score);
+                return (float)(goodness - 0x1p-22 * fabs(goodness));
         }
 }
 
@@ -308,11 +350,9 @@ static void make_sure(const ranking *r, task_state *t, size_t q, void *best_memo
                       best_memory);
         for (size_t first = 0; next_portion(r, t, &first, p);) {
                 size_t n = 0;
-                estimate(r, &one, p, here->estimates);
-                compact(p, here->estimates, here->goodness);
+                rate(r, &one, t->query + q, p, t->counts, here->estimates, here->goodness);
                 dci_coded_bound(r->frames, &one, 0, p->units, p->n_units, r->guarantee, here->raw);
                 compact(p, here->raw, here->bounds);
-                adjust(r, p, 1, here->goodness, here->bounds);
                 for (size_t i = 0; i < p->count; i++) {
                         here->slots[n] = p->slots == NULL ? (int32_t)(p->first_slot + i) : p->slots[i];
                         n += !(here->goodness[i] + here->bounds[i] < limit); /* NaN counts as "may be" */
@@ -357,7 +397,8 @@ static void rank_task(void *arg, size_t task, size_t worker)
                 dci_candidates_select(r->candidates, t.query, worker, &chosen);
                 t.selection = &chosen;
         }
-        dci_coded_make(r->frames, r->n_frames, queries->rows + t.query * queries->ld, queries->ld, t.n_queries,
+        dci_coded_make(r->frames, r->n_frames, queries->rows + t.query * queries->ld, queries->ld,
+                       queries->inverse_norms == NULL ? NULL : queries->inverse_norms + t.query, t.n_queries,
                        at + r->coding_bytes, at, &t.coded);
         at += r->coding_bytes + r->coded_bytes;
         t.room = (room *)(void *)at;
@@ -486,23 +527,26 @@ static void place_task(void *arg, size_t task, size_t worker)
         const dci_queries *queries = r->flat->queries;
         const size_t n = r->flat->view.n, m = p->m;
         unsigned char *at = r->scratch + worker * r->worker_bytes;
-        float estimates[DCI_SCAN_ROWS], goodness[DCI_SCAN_ROWS], limits[DCI_COUNT_LIMITS];
+        float limits[DCI_COUNT_LIMITS];
         size_t places[DCI_COUNT_LIMITS], known = 0;
         placing_scratch s;
-        portion here;
-        task_state t = {.selection = r->flat->selection, .query = task, .n_queries = 1};
+        struct counts counts = {0, 0};
+        task_state t = {.selection = r->flat->selection, .query = task, .n_queries = 1, .counts = &counts};
         placing_lay_out(n, at, &s);
         at += p->values_bytes;
-        dci_coded_make(r->frames, r->n_frames, queries->rows + task * queries->ld, queries->ld, 1, at + r->coding_bytes,
+        t.room = (room *)(void *)at;
+        at += dci_lines(sizeof *t.room);
+        portion *here = &t.room->portion;
+        dci_coded_make(r->frames, r->n_frames, queries->rows + task * queries->ld, queries->ld,
+                       queries->inverse_norms == NULL ? NULL : queries->inverse_norms + task, 1, at + r->coding_bytes,
                        at, &t.coded);
         for (size_t i = 0; i < n; i++)
                 s.values[i] = INFINITY;
-        for (size_t first = 0; next_portion(r, &t, &first, &here);) {
-                estimate(r, &t.coded, &here, estimates);
-                compact(&here, estimates, goodness);
-                adjust(r, &here, 1, goodness, NULL);
-                for (size_t i = 0; i < here.count; i++)
-                        s.values[here.slots == NULL ? here.first_slot + i : (size_t)here.slots[i]] = -goodness[i];
+        for (size_t first = 0; next_portion(r, &t, &first, here);) {
+                rate(r, &t.coded, task, here, &counts, t.room->estimates, t.room->goodness);
+                for (size_t i = 0; i < here->count; i++)
+                        s.values[here->slots == NULL ? here->first_slot + i : (size_t)here->slots[i]] =
+                                -t.room->goodness[i];
         }
         for (; known < m && p->slots[task * m + known] >= 0; known++)
                 limits[known] = s.values[p->slots[task * m + known]];
@@ -527,7 +571,8 @@ dci_status dci_sketched_places(const dci_flat *flat, size_t m, const int32_t *sl
         r->n_frames = atomic_load(&r->frames->n);
         r->coding_bytes = dci_frames_scratch_bytes(r->frames);
         p.values_bytes = placing_lay_out(flat->view.n, NULL, &measured);
-        r->worker_bytes = p.values_bytes + r->coding_bytes + dci_coded_bytes(r->frames, r->n_frames, 1);
+        r->worker_bytes =
+                p.values_bytes + dci_lines(sizeof(room)) + r->coding_bytes + dci_coded_bytes(r->frames, r->n_frames, 1);
         r->scratch = dci_alloc(flat->context, r->n_workers, r->worker_bytes);
         if (r->scratch == NULL)
                 return DCI_ERR_MEMORY;

@@ -129,14 +129,15 @@ static void enter_hits(const batch *b, batch_worker *w, size_t block, size_t fir
  * with Q, N the lengths of the query and of the longest row, lost_* the lengths of what rounding to bf16 took away, and gamma
  * for summing in any order in binary32, for the canonical kernel's own rounding and for this computation's. tiny covers the
  * numbers below 2^-126 that tile arithmetic flushes to zero. Canonical cosines near 1 take another inverse norm, which
- * differs by up to (dim / 8 + 16) u, and then may become 1 (flat.c), where both lengths are 1: at_one.
+ * differs by up to (dim / 8 + 16) u, and then may become 1 (flat.c), where both lengths are 1: at_one. Where rows
+ * and queries are less a centre, so are all lengths, and gamma covers how the differences round.
  */
 static void bound_tile(const batch *b, batch_worker *w, size_t n_queries, const batch_rows *tile)
 {
         const float longest = tile->longest, lost = tile->lost;
         const float dim = (float)b->flat->view.rows->dim;
-        const float gamma = (2.0f * dim + dim / 16.0f + 160.0f) * 0x1p-24f;
-        const float gamma_l2 = (dim / 16.0f + 40.0f) * 0x1p-23f;
+        const float gamma = (2.0f * dim + dim / 16.0f + 168.0f) * 0x1p-24f;
+        const float gamma_l2 = (dim / 16.0f + 48.0f) * 0x1p-23f;
         const bool l2 = b->flat->metric == DCI_METRIC_L2;
         const float at_one = b->flat->metric == DCI_METRIC_COSINE ? (dim / 8.0f + 32.0f) * 0x1p-24f : 0.0f;
         for (size_t q = 0; q < n_queries && b->integers != NULL; q++)
@@ -290,6 +291,52 @@ static void plan(batch *b, size_t *n_tasks, size_t *n_workers)
         *n_workers = workers < *n_tasks ? workers : *n_tasks;
 }
 
+/* --- the centre ------------------------------------------------------------------------------------------------------------ */
+
+/* Rows that say where the centre is, and how far the origin must be from it, in squares of their deviation: bounds grow with the
+ * distance, so that nothing is ruled out far away. */
+#define CENTRE_ROWS 64
+#define FAR 16.0
+
+static dci_status find_centre(batch *b)
+{
+        const dci_flat *flat = b->flat;
+        const size_t dim = flat->view.rows->dim, step = flat->n / CENTRE_ROWS;
+        if (flat->metric != DCI_METRIC_L2 || b->integers != NULL)
+                return DCI_OK;
+        double *sums = dci_calloc(flat->context, dim, sizeof *sums), square = 0.0, far = 0.0;
+        float *centre = dci_alloc(flat->context, dim, sizeof *centre);
+        for (size_t i = 0; sums != NULL && centre != NULL && i < CENTRE_ROWS; i++) {
+                const int32_t slot = flat->selection->all ? (int32_t)(i * step) : flat->selection->slots[i * step];
+                const void *row;
+                dci_view_pointers(&flat->view, 0, &slot, 1, &row);
+                flat->kernels->to_f32[flat->view.rows->dtype - 1](row, dim, centre);
+                for (size_t p = 0; p < dim; p++) {
+                        sums[p] += (double)centre[p];
+                        square += (double)centre[p] * (double)centre[p];
+                }
+        }
+        for (size_t p = 0; sums != NULL && centre != NULL && p < dim; p++) {
+                const double mean = sums[p] / CENTRE_ROWS;
+                centre[p] = (float)mean;
+                far += mean * mean;
+        }
+        const bool wanted = far > FAR * (square / CENTRE_ROWS - far);
+        const dci_status status = sums == NULL || centre == NULL ? DCI_ERR_MEMORY : DCI_OK;
+        if (sums != NULL)
+                dci_free(flat->context, sums, dim, sizeof *sums);
+        if (centre != NULL && (status != DCI_OK || !wanted))
+                dci_free(flat->context, centre, dim, sizeof *centre);
+        b->centre = status == DCI_OK && wanted ? centre : NULL;
+        return status;
+}
+
+static void free_centre(const batch *b)
+{
+        if (b->centre != NULL)
+                dci_free(b->flat->context, b->centre, b->flat->view.rows->dim, sizeof *b->centre);
+}
+
 dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_ids, float *out_scores,
                                  dci_search_stats *stats)
 {
@@ -303,11 +350,17 @@ dci_status dci_flat_batch_search(const dci_flat *flat, size_t k, int64_t *out_id
         plan_sample(&b);
         b.capacity = k + (k < 64 ? 128 : 2 * k);
         plan(&b, &n_tasks, &n_workers);
-        DCI_TRY(dci_batch_workers_create(&b, n_workers));
-        dci_status status = dci_flat_run(flat, n_tasks, n_workers, search_block, &b);
+        DCI_TRY(find_centre(&b));
+        dci_status status = dci_batch_workers_create(&b, n_workers);
+        if (status != DCI_OK) {
+                free_centre(&b);
+                return status;
+        }
+        status = dci_flat_run(flat, n_tasks, n_workers, search_block, &b);
         for (size_t i = 0; i < n_workers; i++)
                 stats->distances += b.workers[i].scored;
         dci_batch_workers_destroy(&b);
+        free_centre(&b);
         stats->queries = flat->queries->n;
         stats->visited = stats->proposed = stats->candidates = (uint64_t)flat->n * flat->queries->n;
         return status;

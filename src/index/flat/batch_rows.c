@@ -24,12 +24,14 @@ static float load_row(const batch *b, batch_worker *w, const void *stored, float
         const bool cosine = flat->metric == DCI_METRIC_COSINE;
         float *wide = b->amx != NULL ? w->row : rows->f32 + at * from->dim, lost = 0.0f;
         const float *row = stored;
-        if (from->dtype != DCI_F32 || cosine || b->amx == NULL) {
+        if (from->dtype != DCI_F32 || cosine || b->centre != NULL || b->amx == NULL) {
                 flat->kernels->to_f32[from->dtype - 1](stored, from->dim, wide);
                 row = wide;
         }
         for (size_t p = 0; cosine && p < from->dim; p++)
                 wide[p] *= scale;
+        for (size_t p = 0; b->centre != NULL && p < from->dim; p++)
+                wide[p] -= b->centre[p];
         if (b->amx != NULL)
                 lost = b->amx->pack_row(row, from->dim, b->dim_padded, rows->bf16 + dci_amx_row(at, b->dim_padded),
                                         DCI_AMX_STEP, out_norm2);
@@ -90,7 +92,7 @@ void dci_batch_multiply(const batch *b, batch_worker *w, const batch_rows *rows,
         size_t columns = n_queries - first < DCI_BATCH_COLUMNS ? n_queries - first : DCI_BATCH_COLUMNS;
         const float *from = w->queries_f32 + first * dim;
         size_t ld = dim;
-        if (b->flat->metric != DCI_METRIC_COSINE) {
+        if (b->flat->metric != DCI_METRIC_COSINE && b->centre == NULL) {
                 from = queries->rows + (block + first) * queries->ld;
                 ld = queries->ld;
         }
@@ -134,9 +136,12 @@ void dci_batch_load_queries(const batch *b, batch_worker *w, size_t block, size_
                         continue;
                 }
                 const float *row = queries->rows + (block + q) * queries->ld;
+                float *unit = b->amx != NULL ? w->row : w->queries_f32 + q * dim;
+                for (size_t p = 0; b->centre != NULL && p < dim; p++)
+                        unit[p] = row[p] - b->centre[p];
+                row = b->centre != NULL ? unit : row;
                 w->norm2[q] = b->flat->kernels->norm2[DCI_F32 - 1](row, dim);
                 if (cosine) {
-                        float *unit = b->amx != NULL ? w->row : w->queries_f32 + q * dim;
                         for (size_t p = 0; p < dim; p++)
                                 unit[p] = row[p] * queries->inverse_norms[block + q];
                         w->norm2[q] = 1.0f;

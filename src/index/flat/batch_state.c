@@ -43,15 +43,15 @@ static void lay_out(const batch *b, batch_worker *w, arena *a)
 {
         const size_t dim = b->flat->view.rows->dim,
                      block = (b->block + DCI_BATCH_COLUMNS - 1) / DCI_BATCH_COLUMNS * DCI_BATCH_COLUMNS;
-        const bool amx = b->amx != NULL,
-                   unit_queries = !amx && b->integers == NULL && b->flat->metric == DCI_METRIC_COSINE;
+        const bool amx = b->amx != NULL, placed_queries = !amx && b->integers == NULL &&
+                                                          (b->flat->metric == DCI_METRIC_COSINE || b->centre != NULL);
         take_rows(b, a, DCI_BATCH_ROWS, &w->tile);
         take_rows(b, a, b->n_sample, &w->sample);
         w->row = take(a, b->dim_padded, sizeof *w->row);
         w->products = take(a, DCI_BATCH_ROWS * DCI_BATCH_COLUMNS, sizeof *w->products);
         w->hits = take(a, DCI_BATCH_ROWS * (DCI_BATCH_COLUMNS / DCI_LANES), sizeof *w->hits);
         w->queries_bf16 = take(a, amx ? block * b->dim_padded : 0, sizeof *w->queries_bf16);
-        w->queries_f32 = take(a, unit_queries ? block * dim : 0, sizeof *w->queries_f32);
+        w->queries_f32 = take(a, placed_queries ? block * dim : 0, sizeof *w->queries_f32);
         if (b->integers != NULL) {
                 w->queries_packed = take(a, block * b->dim_padded, b->integers->element_bytes);
                 w->column_masks = take(a, block, sizeof *w->column_masks);

@@ -40,7 +40,7 @@ typedef struct batch_worker {
         uint16_t *hits;
         /* the block of queries */
         uint16_t *queries_bf16;
-        float *queries_f32; /* COSINE without AMX: unit queries */
+        float *queries_f32; /* without AMX: unit queries of COSINE, or queries less the centre */
         void *queries_packed;
         uint32_t *column_masks, *column_terms; /* of integers */
         float *column_scales;
@@ -63,6 +63,7 @@ typedef struct batch {
         const dci_amx_kernels *amx;        /* NULL: other kernels multiply */
         size_t k, capacity;                /* capacity of a list */
         size_t block, dim_padded;
+        float *centre;                /* L2, rows far from the origin: what rows and queries are less by; else NULL */
         size_t n_sample, sample_rank; /* 0: no guesses */
         size_t n_workers;
         batch_worker *workers;

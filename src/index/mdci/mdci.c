@@ -109,6 +109,8 @@ static void carry_out(dci_index *index, dci_tree_plan *plan, dci_rows *staged, d
         dci_tree_route_dirty(index->tree, &index->rows, plan->dirty, plan->scratch);
         atomic_store(&index->map, map);
         publish(index);
+        if (index->rows.codes != NULL && dci_rows_has_begun(&index->rows))
+                dci_rows_encode_raw(&index->rows, atomic_load(&index->rows.n));
 }
 
 static dci_status insert(const dci_batch *b, dci_rows *staged, dci_tree_plan *plan, int32_t *slots,

@@ -117,7 +117,7 @@ static dci_status check_config(const dci_loading *l)
 /* Everything that can be said before memory is taken: the config, and that all lengths follow from it. */
 static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_format **out_format)
 {
-        const void *config = NULL;
+        const void *config = NULL, *unused;
         if (l->file->version != DCI_INDEX_FILE_VERSION)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the file holds an index of version %u, this library reads %u",
                                 (unsigned)l->file->version, (unsigned)DCI_INDEX_FILE_VERSION);
@@ -131,6 +131,8 @@ static dci_status examine(dci_context *context, dci_loading *l, const dci_kind_f
                 DCI_TRY(dci_loading_read(l, "ids", l->n, sizeof(int64_t), &l->parts.ids));
         if (l->shape.with_norms)
                 DCI_TRY(dci_loading_read(l, "norms", l->n, sizeof(float), &l->parts.norms));
+        else if (l->config.sketch_bits != 0 && dci_loading_has(l, "norms") && !dci_loading_has(l, "relative"))
+                DCI_TRY(dci_loading_read(l, "norms", l->n, sizeof(float), &unused)); /* L2, before 0.2 */
         /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decode_config found the format. */
         if ((*out_format)->find != NULL)
                 DCI_TRY((*out_format)->find(l));
@@ -185,6 +187,7 @@ static dci_status copy_rows(dci_loading *l)
 static dci_status place(dci_loading *l)
 {
         dci_rows *rows = &l->index->rows;
+        DCI_TRY(dci_codes_prepare(l));
         if (l->n > 0)
                 DCI_TRY(l->file->mapped ? dci_rows_attach(rows, l->n, &l->parts) : copy_rows(l));
         atomic_store(&rows->n, l->n);

@@ -55,8 +55,9 @@ typedef struct dci_loading_tree {
 /* With sketch_bits: what the file says of codes. */
 typedef struct dci_loading_codes {
         bool learns;
-        size_t n_frames;
-        const void *frames, *centres, *learned, *pending, *blocks, *scales, *by_block;
+        bool is_old; /* of before frames were relative: the rows are encoded again */
+        size_t n_frames, n_kept;
+        const void *frames, *relative, *centres, *learned, *pending, *blocks, *scales, *squares, *kept, *by_block;
 } dci_loading_codes;
 
 /* One load. */
@@ -139,6 +140,7 @@ dci_status dci_effort_find(dci_loading *loading);
 /* Codes: the steps of saving and loading, which do nothing without sketch_bits. */
 void dci_codes_write(dci_saving *saving);
 dci_status dci_codes_find(dci_loading *loading);
+dci_status dci_codes_prepare(const dci_loading *loading);
 dci_status dci_codes_place(dci_loading *loading);
 dci_status dci_codes_accept(const dci_loading *loading);
 
