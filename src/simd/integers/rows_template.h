@@ -25,10 +25,11 @@ DCI_INLINE void add_vector(A *acc, const int16_t *const *query, const unsigned c
 {
         const size_t nr = AT_ONCE / nq;
         X x[AT_ONCE];
+        if (ahead != 0 && p % DCI_CACHE_LINE == 0) {
+                UNROLL for (size_t r = 0; r < nr; r++) DCI_PREFETCH(row[r] + p + ahead);
+        }
         UNROLL for (size_t r = 0; r < nr; r++)
         {
-                if (ahead != 0 && p % DCI_CACHE_LINE == 0)
-                        DCI_PREFETCH(row[r] + p + ahead);
                 if (n == STEP)
                         x[r] = is_signed ? x_load_i8(row[r] + p) : x_load_u8(row[r] + p);
                 else
