@@ -73,8 +73,8 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     recall      the share of the neighbours that searches find: the index measures on its own rows what that takes; 1.0 is
                 exact. kind "flat" without codes always is.
     target_recall
-                in place of recall: fit tunes the index: it chooses the cheapest effort that finds this share of the neighbours
-                of a thousand training rows.
+                in place of recall: fit tunes the index: it chooses the cheapest effort that finds this share of the
+                neighbours of a thousand training rows.
     effort      a dict of what Index.search takes (prop_to_visit, field_of_view, rerank, ..), in place of target_recall.
     index_options
                 a dict of further options of dci.Index (num_simp_indices, promotion_prob, ..).
