@@ -73,7 +73,7 @@ class Index(Editable):
 
     An option that the kind or the metric does not have is refused when it is given, whatever its value.
     recall      above 0, at most 1: the share of the k best that searches find unless they say otherwise, see search. Adds
-                and removes keep measuring what it takes; 1.0: exact, nothing is measured. "flat" without codes always is exact.
+                and removes keep measuring what it takes; 1.0: exact, nothing is measured. "flat" without codes is exact.
 
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the input dtype whose rows are contiguous are read
     in place, whatever lies between rows; others are copied once. Tensors with `__dlpack__` in the host's memory, such as
