@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Effort(TypedDict, total=False):
-    """How well a search searches, as keywords of the calls below; what is None or left out is as the index's default has it."""
+    """How well a search searches, as keywords of the calls below; what is None or left out is as the index has it."""
 
     recall: float | None
     effort: float | None
@@ -57,7 +57,7 @@ class SearchStats(NamedTuple):
     prop_to_retrieve: float = 1.0  #: the same
     rerank: float = 0.0  #: the same; 0: there are no codes; infinite: they were not used
     field_of_view: int = 0
-    calibrated_on: str = "none"  #: what the index has measured its efforts on: "rows" (its own), "queries" (see tune) or "none"
+    calibrated_on: str = "none"  #: what efforts were measured on: "rows" (its own), "queries" (see tune), "none"
 
 
 class TuneResult(NamedTuple):
@@ -343,7 +343,7 @@ class Searchable:
         check(lib.dci_index_set_defaults(handle.value, byref(params)))
 
     def get_defaults(self) -> dict[str, float]:
-        """The recall or the effort of searches that do not name their own: set_defaults(**get_defaults()) changes nothing."""
+        """The recall or the effort of searches that name none: set_defaults(**get_defaults()) changes nothing."""
         params = self._defaults(self._open())
         effort = {name: getattr(params, name) for name in _EXPERT}
         return effort if any(effort.values()) else {"recall": params.target_recall}
@@ -361,8 +361,8 @@ class Searchable:
         """Finds the cheapest effort that reaches a recall on sample queries, makes it the default, and calibrates the index
         on these queries, so that searches that name another recall or k know what that takes.
 
-        q           (n, dim), or (dim,) for one: queries as they will come; some hundred tell a recall to about 0.01. Those at
-                    even positions choose the effort, the others check it. Fewer than 16 calibrate nothing.
+        q           (n, dim), or (dim,) for one: queries as they will come; some hundred tell a recall to about 0.01. Those
+                    at even positions choose the effort, the others check it. Fewer than 16 calibrate nothing.
         k           as in search.
         recall      above 0, at most 1: share of the exact k best that are found (a row as good as the k-th counts). 1 asks
                     for full effort, which is also set where nothing less reaches the target.
@@ -405,16 +405,7 @@ class Searchable:
             others = ", ".join(name for name in given if name != whole[0])
             raise InvalidError(f"{whole[0]} says all about the effort: leave out {others}, or {whole[0]}")
         if whole:
-            for name in _EXPERT:
-                setattr(params, name, 0)
-            params.target_recall = 1.0
-            if whole == ["recall"]:
-                _check_share("recall", given["recall"])
-                params.target_recall = given["recall"]
-            elif _check_share("effort", given["effort"]) < 1.0:
-                if self._kind not in _SHARES:
-                    raise InvalidError(f'effort is {given["effort"]}: kind="{self._kind}" has no shares, expected 1.0')
-                setattr(params, _SHARES[self._kind], given["effort"])
+            self._set_whole(params, whole[0], _check_share(whole[0], given[whole[0]]))
             return
         for name, value in given.items():
             setattr(params, name, as_count(value, name) if name in _COUNTS else value)
@@ -429,6 +420,15 @@ class Searchable:
         for name in ("prop_to_visit", "prop_to_retrieve"):
             if name in given and given[name] == 0:
                 raise InvalidError(f"{name} is 0, expected more than 0 and at most 1")
+
+    def _set_whole(self, params: _structs.SearchParams, name: str, value: float) -> None:
+        for expert in _EXPERT:
+            setattr(params, expert, 0)
+        params.target_recall = value if name == "recall" else 1.0
+        if name == "effort" and value < 1.0:
+            if self._kind not in _SHARES:
+                raise InvalidError(f'effort is {value}: kind="{self._kind}" has no shares, expected 1.0')
+            setattr(params, _SHARES[self._kind], value)
 
     def _check_option(self, name: str, value: Any) -> None:
         """Refuses an expert's option that the index does not have, unless it says what is so anyway."""

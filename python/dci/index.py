@@ -39,9 +39,9 @@ class Index(Editable):
                 recall 1. "mdci" (Multi-level DCI): a tree of randomly promoted rows; every row lies in the cell of the
                 promoted row nearest to it, and a search opens the best cells, as many as the recall takes; exact at recall
                 1. Rows come and go at any time and lie in pages (see pages and changes). "auto": "flat" for few rows, "flat"
-                with codes for more, "mdci" with codes for many. An add that needs another kind makes it while searches go on;
-                a remove that leaves far fewer rows goes back. kind and sketch_bits say what is in use. pages, page_ids and
-                changes want "mdci".
+                with codes for more, "mdci" with codes for many. An add that needs another kind makes it while searches go
+                on; a remove that leaves far fewer rows goes back. kind and sketch_bits say what is in use. pages, page_ids
+                and changes want "mdci".
     dtype       rows as stored: "float32", "float16", "bfloat16", "int8" or "uint8". Rows of int8 and uint8 are stored and
                 scored exactly, in a quarter of the memory of float32; queries of integers from -128 to 127 or from 0 to 255
                 are scored in integers whatever their array's dtype, others as float32.
@@ -75,6 +75,8 @@ class Index(Editable):
                 those to come. dim is at most 32736 then, and page_rows 16 or more. 0: none; "auto": 4 where it takes codes.
 
     An option that the kind or the metric does not have is refused when it is given, whatever its value.
+    recall      above 0, at most 1: the share of the k best that searches find unless they say otherwise, see search. Adds
+                and removes keep measuring what it takes; 1.0: exact, nothing is measured. "flat" without codes is exact.
 
     Rows and queries have shape (n, dim), or (dim,) for one. Arrays of the input dtype whose rows are contiguous are read
     in place, whatever lies between rows; others are copied once. Tensors with `__dlpack__` in the host's memory, such as

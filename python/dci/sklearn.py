@@ -70,9 +70,11 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     metric      "euclidean" ("l2" is the same), "sqeuclidean" or "cosine" ("cos": 1 - cosine; of a row of zeros 1).
     kind        of dci.Index: "flat" (exact), "pdci", "mdci", "auto" (what suits so many rows).
     sketch_bits of dci.Index: 0 (none), 1, 2, 3, 4 or 8.
+    recall      the share of the neighbours that searches find: the index measures on its own rows what that takes; 1.0 is
+                exact. kind "flat" without codes always is.
     target_recall
-                fit chooses the cheapest effort that finds this share of the neighbours of a thousand training rows; None:
-                the index's default effort, which is exact for every kind without codes.
+                in place of recall: fit tunes the index: it chooses the cheapest effort that finds this share of the
+                neighbours of a thousand training rows.
     effort      a dict of what Index.search takes (prop_to_visit, field_of_view, rerank, ..), in place of target_recall.
     index_options
                 a dict of further options of dci.Index (num_simp_indices, promotion_prob, ..).
@@ -92,6 +94,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         metric: str = "euclidean",
         kind: str = "flat",
         sketch_bits: int = 0,
+        recall: float = 0.95,
         target_recall: float | None = None,
         effort: dict[str, Any] | None = None,
         index_options: dict[str, Any] | None = None,
@@ -103,6 +106,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.metric = metric
         self.kind = kind
         self.sketch_bits = sketch_bits
+        self.recall = recall
         self.target_recall = target_recall
         self.effort = effort
         self.index_options = index_options
@@ -125,6 +129,7 @@ class DCITransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             kind=self.kind,
             sketch_bits=self.sketch_bits,
             seed=seed,
+            recall=self.recall,
             context=_context(self.n_jobs),
             **options,
         )

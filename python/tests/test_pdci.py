@@ -43,7 +43,7 @@ def test_full_effort_equals_flat(keys, queries, metric):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_full_effort_equals_numpy_float64(keys, queries, dtype):
     rows, asked = stored(keys.astype(np.float32), dtype), stored(queries.astype(np.float32), dtype)
-    index = dci.Index(64, "cosine", kind="pdci", dtype=dtype)
+    index = dci.Index(64, "cosine", kind="pdci", dtype=dtype, recall=1.0)
     index.add(rows)
     assert_exact(index.search(asked, 20), rows, asked, "cosine")
 

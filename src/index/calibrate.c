@@ -13,7 +13,8 @@
 #include "index/tree/tree.h"
 
 /* Queries that are measured; rows added up for one that is like no row. */
-#define MOST_QUERIES 128
+#define MOST_QUERIES 192
+#define DOUBT 0.8 /* standard errors */
 #define SUMMED_ROWS 8
 
 /* Places in the list of true neighbours that are looked at. */
@@ -158,7 +159,7 @@ static void sort_neighbours(const measuring *m, neighbours *all)
 }
 
 /* The least share that reaches a recall of lists of k, where codes keep so many rows; or, kept 0, the fewest rows to keep where all
- * are ranked. Of a sample the recall is uncertain: the mean less its standard error has to reach the target. */
+ * are ranked. Of a sample the recall is uncertain: the mean less most of its standard error has to reach the target. */
 static double least_need(const neighbours *all, size_t k, double kept, double target)
 {
         double hits[MOST_QUERIES] = {0}, sum = 0.0, squares = 0.0; /* recalls of the queries so far */
@@ -169,7 +170,7 @@ static double least_need(const neighbours *all, size_t k, double kept, double ta
                 const float need = kept > 0.0 ? list[i].share : list[i].rank;
                 if (need != reached && reached >= 0.0f) { /* all of one need, or none */
                         const double mean = sum / n, spread = fmax(0.0, squares / n - mean * mean);
-                        if (mean - sqrt(spread / n) >= target)
+                        if (mean - DOUBT * sqrt(spread / n) >= target)
                                 return (double)reached;
                 }
                 if (list[i].begin >= k || (kept > 0.0 && (double)list[i].rank > kept))

@@ -51,7 +51,7 @@ class DCI(BaseANN):
         self._index.add(rows)
 
     def set_query_arguments(self, effort: dict[str, Any]) -> None:
-        """effort: a dict of what Index.search takes: prop_to_visit, prop_to_retrieve, field_of_view, rerank, .."""
+        """effort: a dict of what Index.search takes: recall, or prop_to_visit, field_of_view, rerank, .."""
         assert self._index is not None
         self._effort = dict(effort)
         self._index.set_defaults(**self._effort)
