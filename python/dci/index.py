@@ -82,12 +82,13 @@ class Index(Editable):
     in place, whatever lies between rows; others are copied once. Tensors with `__dlpack__` in the host's memory, such as
     those of torch, are taken as arrays are.
 
-    What an array holds is what its dtype says, here and in the whole package. A float32 input takes integers of every width,
-    bool (0 and 1) and floats, and rounds them to the nearest float32: integers are exact up to 2**24, float64 arrays gain no
-    precision, and what float32 cannot reach (1e300) is refused. A float16 or bfloat16 input takes its own format, and bool,
-    int8 and uint8, which both hold exactly; an int8 or uint8 one takes numbers that are integers in its range. bfloat16 is an array of ml_dtypes.bfloat16 or a tensor of that type; a uint16
-    array holds its bits only where the option that says what the array is (here dtype or input_dtype) was given as
-    "bfloat16", and integers everywhere else. Everything else is refused by name.
+    What an array holds is what its dtype says, here and in the whole package. A float32 input takes integers of every
+    width, bool (0 and 1) and floats, and rounds them to the nearest float32: integers are exact up to 2**24, float64 arrays
+    gain no precision, and what float32 cannot reach (1e300) is refused. A float16 or bfloat16 input takes its own format,
+    and bool, int8 and uint8, which both hold exactly; an int8 or uint8 one takes numbers that are integers in its range.
+    bfloat16 is an array of ml_dtypes.bfloat16 or a tensor of that type; a uint16 array holds its bits only where the option
+    that says what the array is (here dtype or input_dtype) was given as "bfloat16", and integers everywhere else.
+    Everything else is refused by name.
 
     Searches may run on several threads at once, concurrently with one add; calls release the interpreter lock. Errors are
     exceptions derived from DciError.

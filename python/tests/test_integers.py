@@ -45,10 +45,10 @@ def test_queries_of_any_dtype_are_answered_exactly(kind, dtype, metric):
     index = dci.Index(53, metric, kind=kind, dtype=dtype)
     index.add(rows)
     for given in (queries, queries.astype(np.float32), queries.astype(np.int64), queries.tolist()):
-        found = index.search(given, 9)
+        found = index.search(given, 9, recall=1)
         assert (found[0] == ids).all()
         assert found[1] == pytest.approx(scores, rel=1e-6) if metric == "cosine" else (found[1] == scores).all()
-        assert (index.search(given[4], 9)[0] == ids[4]).all()
+        assert (index.search(given[4], 9, recall=1)[0] == ids[4]).all()
     assert (index.reconstruct(range(1200)) == rows).all() and index.reconstruct(3).dtype == dtype
     assert index.dtype == dtype and index.memory()["rows"] < 2 * rows.nbytes
 
