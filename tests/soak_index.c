@@ -146,7 +146,7 @@ static bool search_once(soak_part *p, soak_index *s)
         unsigned before[SOAK_UNIVERSE], after[SOAK_UNIVERSE];
         dci_search_params params;
         dci_search_params_init(&params, sizeof params);
-        params.rerank = exact && s->sketch_bits > 0 ? INFINITY : 0.0;
+        params.target_recall = 1.0; /* whatever tune has set */
         if (!exact)
                 params.prop_to_visit = params.prop_to_retrieve = 0.2;
         take_states(s, before);
@@ -175,6 +175,7 @@ static bool range_once(soak_part *p, soak_index *s)
         dci_range_result result;
         dci_search_params params;
         dci_search_params_init(&params, sizeof params);
+        params.target_recall = 1.0;
         dci_range_result_init(&result, sizeof result);
         take_states(s, before);
         if (!SOAK_OK(p, dci_index_range_search(s->index, 1, p->world->queries + query * TRACE_DIM, TRACE_DIM, radius,
