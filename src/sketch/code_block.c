@@ -359,25 +359,25 @@ static const float *kept_of_query(const dci_frames *frames, const dci_coded *cod
 }
 
 /* Estimates to 2 estimate - square, where the query counts. */
-static void subtract_squares(const dci_coded *coded, const dci_unit *units, size_t n_units, float *out)
+static void subtract_squares(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units,
+                             float *out)
 {
-        float squares[DCI_SCAN_ROWS];
-        for (size_t u = 0; u < n_units; u++)
-                memcpy(squares + u * DCI_CODE_UNIT, units[u].area->squares + units[u].unit * DCI_CODE_UNIT,
-                       DCI_CODE_UNIT * sizeof *squares);
-        for (size_t q = 0; q < coded->n; q++) {
-                float *g = out + q * DCI_SCAN_ROWS;
-                if (coded->queries[coded->first + q].weight == 0.0f)
-                        continue;
-                for (size_t i = 0; i < n_units * DCI_CODE_UNIT; i++)
-                        g[i] = 2.0f * g[i] - squares[i];
+        for (size_t u = 0, n; u < n_units; u += n) {
+                const float *squares = units[u].area->squares + units[u].unit * DCI_CODE_UNIT;
+                for (n = 1; u + n < n_units && units[u + n].area == units[u].area &&
+                            units[u + n].unit == units[u].unit + n;)
+                        n++;
+                for (size_t q = 0; q < coded->n; q++)
+                        if (coded->queries[coded->first + q].weight != 0.0f)
+                                frames->reader->twice_less(squares, n * DCI_CODE_UNIT,
+                                                           out + q * DCI_SCAN_ROWS + u * DCI_CODE_UNIT);
         }
 }
 
 void dci_coded_rate(const dci_frames *frames, const dci_coded *coded, const dci_unit *units, size_t n_units, float *out)
 {
         if (coded->n_frames > 0 && frames->relation == DCI_RELATION_DISTANCE)
-                subtract_squares(coded, units, n_units, out);
+                subtract_squares(frames, coded, units, n_units, out);
         for (size_t q = 0; q < coded->n && frames->n_kept > 0; q++)
                 for (size_t u = 0; u < n_units; u++) {
                         const size_t f = frame_of(&units[u]);

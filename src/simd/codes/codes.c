@@ -220,7 +220,7 @@ static void sums_scalar(const dci_code_layout *layout, const unsigned char *cons
                 }
 }
 
-const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate};
+const dci_code_reader dci_code_reader_scalar = {"scalar", sums_scalar, estimate, twice_less};
 
 const dci_code_reader *dci_code_reader_for(const dci_context *context)
 {

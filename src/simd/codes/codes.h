@@ -103,11 +103,15 @@ typedef void (*dci_code_sums_fn)(const dci_code_layout *layout, const unsigned c
 typedef void (*dci_code_estimate_fn)(const int32_t *sums, const float *scales, size_t n, float half_step,
                                      int32_t twice_bias, float fixed, float *out);
 
+/* Estimates to twice them less the squares: the doubling is exact, so the bits are the same, fused or not. */
+typedef void (*dci_code_twice_less_fn)(const float *squares, size_t n, float *estimates);
+
 /* A reader: the functions of one instruction set. */
 typedef struct dci_code_reader {
         const char *name;
         dci_code_sums_fn sums;
         dci_code_estimate_fn estimate;
+        dci_code_twice_less_fn twice_less;
 } dci_code_reader;
 
 extern const dci_code_reader dci_code_reader_scalar;

@@ -10,3 +10,9 @@ static void estimate(const int32_t *sums, const float *scales, size_t n, float h
         for (size_t i = 0; i < n; i++)
                 out[i] = scales[i] * (half_step * (float)(2 * sums[i] - twice_bias)) + fixed;
 }
+
+static void twice_less(const float *squares, size_t n, float *estimates)
+{
+        for (size_t i = 0; i < n; i++)
+                estimates[i] = 2.0f * estimates[i] - squares[i];
+}

@@ -308,4 +308,4 @@ static void sums_of(const dci_code_layout *layout, const unsigned char *const *u
                 q += read_some(layout, units, n_units, queries + q * layout->n_all, n_queries - q, sums + q * ld, ld);
 }
 
-const dci_code_reader READER = {NAME, sums_of, estimate};
+const dci_code_reader READER = {NAME, sums_of, estimate, twice_less};
