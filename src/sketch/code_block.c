@@ -364,8 +364,8 @@ static void subtract_squares(const dci_frames *frames, const dci_coded *coded, c
 {
         for (size_t u = 0, n; u < n_units; u += n) {
                 const float *squares = units[u].area->squares + units[u].unit * DCI_CODE_UNIT;
-                for (n = 1; u + n < n_units && units[u + n].area == units[u].area &&
-                            units[u + n].unit == units[u].unit + n;)
+                for (n = 1;
+                     u + n < n_units && units[u + n].area == units[u].area && units[u + n].unit == units[u].unit + n;)
                         n++;
                 for (size_t q = 0; q < coded->n; q++)
                         if (coded->queries[coded->first + q].weight != 0.0f)
