@@ -15,6 +15,7 @@
 /* Queries that are measured, the fewer the more elements there are; rows added up for one that is like no row. */
 #define MOST_QUERIES 192
 #define FEWEST_QUERIES 64
+#define FEWEST_QUERIES_TREE 80 /* MDCI */
 #define FEW_ELEMENTS 0x1p18
 #define DOUBT 1.0 /* standard errors */
 #define SUMMED_ROWS 8
@@ -457,10 +458,12 @@ static void make_queries(measuring *m, float *memory)
 static void plan_sample(measuring *m)
 {
         const double times = (double)m->reading.flat.n * (double)m->index->config.dim / FEW_ELEMENTS;
-        m->thin = times < 4.0 ? 1 : times < 8.0 ? 2 : 4;
+        /* A tree takes long to build: beside it there is time for all rows. */
+        const bool tree = m->index->tree != NULL;
+        m->thin = tree || times < 4.0 ? 1 : times < 8.0 ? 2 : 4;
         m->n_queries = MOST_QUERIES;
         if (times > 1.0)
-                m->n_queries = (size_t)fmax(FEWEST_QUERIES, MOST_QUERIES / sqrt(times));
+                m->n_queries = (size_t)fmax(tree ? FEWEST_QUERIES_TREE : FEWEST_QUERIES, MOST_QUERIES / sqrt(times));
 }
 
 static dci_status calibrate_rows(const dci_index *index, dci_calibration *out)
