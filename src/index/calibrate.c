@@ -12,9 +12,12 @@
 #include "index/search.h"
 #include "index/tree/tree.h"
 
-/* Queries that are measured; rows added up for one that is like no row. */
+/* Queries that are measured, the fewer the more elements there are; rows added up for one that is like no row. */
 #define MOST_QUERIES 192
-#define DOUBT 0.8 /* standard errors */
+#define FEWEST_QUERIES 64
+#define FEWEST_QUERIES_TREE 80 /* MDCI */
+#define FEW_ELEMENTS 0x1p18
+#define DOUBT 1.0 /* standard errors */
 #define SUMMED_ROWS 8
 
 /* Places in the list of true neighbours that are looked at. */
@@ -25,6 +28,7 @@ typedef struct measuring {
         dci_reading reading;
         size_t n_queries, n_places, k; /* k: of the exact search; a row that is its own query comes on top */
         size_t n_lengths;
+        size_t thin; /* the neighbours are those among one of so many rows: each stands for as many */
         uint32_t begins[MOST_PLACES], weights[MOST_PLACES]; /* of stretches of the list, whose middles are looked at */
         int32_t *selves;                                    /* by query: its slot, or -1 */
         int64_t *ids;
@@ -44,7 +48,7 @@ static void plan_places(measuring *m, size_t n_rows)
         for (size_t l = 0; l < DCI_EFFORT_LENGTHS && (l == 0 || dci_effort_lengths[l] * 16.0 <= (double)n_rows); l++)
                 m->n_lengths++;
         m->k = (size_t)dci_effort_lengths[m->n_lengths - 1];
-        m->k = m->k < 3 ? 3 : m->k;
+        m->k = ((m->k < 3 ? 3 : m->k) + m->thin - 1) / m->thin;
         m->n_places = 0;
         for (uint32_t at = 0; at < m->k && m->n_places < MOST_PLACES; at += m->weights[m->n_places++]) {
                 m->begins[m->n_places] = at;
@@ -52,15 +56,44 @@ static void plan_places(measuring *m, size_t n_rows)
         }
 }
 
-static dci_status find_neighbours(measuring *m)
+static dci_status search_exactly(measuring *m, const dci_flat *flat)
 {
-        dci_flat *flat = &m->reading.flat;
         const size_t k = m->k + 1;
         dci_search_stats stats;
         memset(&stats, 0, sizeof stats);
+        return dci_flat_batch_suits(flat, k) ? dci_flat_batch_search(flat, k, m->ids, NULL, &stats)
+                                             : dci_flat_search(flat, k, m->ids, NULL, &stats);
+}
+
+/* Among one row of each `thin`, drawn at random: what is found of a part of the neighbours is found of all. */
+static dci_status search_some(measuring *m)
+{
+        const dci_selection *all = &m->reading.selection;
+        const size_t n = m->reading.flat.n / m->thin;
+        dci_flat flat = m->reading.flat;
+        dci_selection some = {.scattered = all->scattered, .n = n};
+        dci_rng rng;
+        some.slots = dci_alloc(m->index->context, n, sizeof *some.slots);
+        if (some.slots == NULL)
+                return DCI_ERR_MEMORY;
+        dci_rng_seed(&rng, m->index->config.seed ^ UINT64_C(0x7468696e6e696e67));
+        for (size_t i = 0; i < n; i++) {
+                const size_t row = i * m->thin + dci_rng_below(&rng, m->thin);
+                some.slots[i] = all->all ? (int32_t)row : all->slots[row];
+        }
+        flat.selection = &some;
+        flat.n = n;
+        const dci_status status = search_exactly(m, &flat);
+        dci_free(m->index->context, some.slots, n, sizeof *some.slots);
+        return status;
+}
+
+static dci_status find_neighbours(measuring *m)
+{
+        const dci_flat *flat = &m->reading.flat;
+        const size_t k = m->k + 1;
         DCI_TRY(dci_reading_name_all(m->index, &m->reading));
-        DCI_TRY(dci_flat_batch_suits(flat, k) ? dci_flat_batch_search(flat, k, m->ids, NULL, &stats)
-                                              : dci_flat_search(flat, k, m->ids, NULL, &stats));
+        DCI_TRY(m->thin > 1 ? search_some(m) : search_exactly(m, flat));
         for (size_t q = 0; q < m->n_queries; q++) {
                 const int64_t *ids = m->ids + q * k;
                 const int64_t self = m->selves[q] < 0 ? -1 : dci_view_id(&flat->view, m->selves[q]);
@@ -145,13 +178,14 @@ static int compare_ranks(const void *a, const void *b)
 
 static void sort_neighbours(const measuring *m, neighbours *all)
 {
+        const uint32_t thin = (uint32_t)m->thin;
         all->n = 0;
         all->n_queries = m->n_queries;
         for (size_t i = 0; i < m->n_queries * m->n_places; i++) {
                 const size_t p = i % m->n_places;
                 if (m->slots[i] >= 0)
-                        all->by_share[all->n++] = (neighbour){m->shares[i], m->ranks[i], m->begins[p], m->weights[p],
-                                                              (uint32_t)(i / m->n_places)};
+                        all->by_share[all->n++] = (neighbour){m->shares[i], m->ranks[i], m->begins[p] * thin,
+                                                              m->weights[p] * thin, (uint32_t)(i / m->n_places)};
         }
         memcpy(all->by_rank, all->by_share, all->n * sizeof *all->by_rank);
         qsort(all->by_share, all->n, sizeof *all->by_share, compare_shares);
@@ -159,7 +193,7 @@ static void sort_neighbours(const measuring *m, neighbours *all)
 }
 
 /* The least share that reaches a recall of lists of k, where codes keep so many rows; or, kept 0, the fewest rows to keep where all
- * are ranked. Of a sample the recall is uncertain: the mean less most of its standard error has to reach the target. */
+ * are ranked. Of a sample the recall is uncertain: the mean less its standard error has to reach the target. */
 static double least_need(const neighbours *all, size_t k, double kept, double target)
 {
         double hits[MOST_QUERIES] = {0}, sum = 0.0, squares = 0.0; /* recalls of the queries so far */
@@ -176,7 +210,8 @@ static double least_need(const neighbours *all, size_t k, double kept, double ta
                 if (list[i].begin >= k || (kept > 0.0 && (double)list[i].rank > kept))
                         continue;
                 reached = need;
-                const double part = (double)list[i].weight / (double)k, before = hits[list[i].query];
+                const double part = fmin((double)list[i].weight, (double)(k - list[i].begin)) / (double)k,
+                             before = hits[list[i].query];
                 hits[list[i].query] = before + part;
                 squares += part * (2.0 * before + part);
                 sum += part;
@@ -307,7 +342,7 @@ dci_status dci_calibrate_queries(const dci_index *index, const dci_queries *quer
                                  dci_calibration *out)
 {
         int32_t selves[MOST_QUERIES];
-        measuring m = {.index = index, .selves = selves};
+        measuring m = {.index = index, .thin = 1, .selves = selves};
         *out = (dci_calibration){.on = DCI_CALIBRATED_NONE};
         if (queries->n < DCI_CALIBRATED_QUERIES_LEAST)
                 return DCI_OK;
@@ -419,10 +454,22 @@ static void make_queries(measuring *m, float *memory)
         m->reading.queries.inverse_norms = inverse;
 }
 
+/* How much is measured: its cost is to grow little with the rows, and to stay small beside that of adding them. */
+static void plan_sample(measuring *m)
+{
+        const double times = (double)m->reading.flat.n * (double)m->index->config.dim / FEW_ELEMENTS;
+        /* A tree takes long to build: beside it there is time for all rows. */
+        const bool tree = m->index->tree != NULL;
+        m->thin = tree || times < 4.0 ? 1 : times < 8.0 ? 2 : 4;
+        m->n_queries = MOST_QUERIES;
+        if (times > 1.0)
+                m->n_queries = (size_t)fmax(tree ? FEWEST_QUERIES_TREE : FEWEST_QUERIES, MOST_QUERIES / sqrt(times));
+}
+
 static dci_status calibrate_rows(const dci_index *index, dci_calibration *out)
 {
         int32_t selves[MOST_QUERIES];
-        measuring m = {.index = index, .n_queries = MOST_QUERIES, .selves = selves};
+        measuring m = {.index = index, .selves = selves};
         const size_t n_floats = (MOST_QUERIES + 1) * index->config.dim + MOST_QUERIES;
         float *memory = dci_alloc(index->context, n_floats, sizeof *memory);
         if (memory == NULL)
@@ -431,6 +478,7 @@ static dci_status calibrate_rows(const dci_index *index, dci_calibration *out)
         if (status == DCI_OK) {
                 status = dci_reading_name_all(index, &m.reading);
                 if (status == DCI_OK) {
+                        plan_sample(&m);
                         make_queries(&m, memory);
                         status = calibrate(&m, DCI_CALIBRATED_ROWS, out);
                 }
@@ -456,7 +504,7 @@ void dci_calibrate_rows(dci_index *index, bool renewed)
         const bool holds = dci_calibration_holds(old, &index->config);
         if (!wants_recall(index) || n < DCI_CALIBRATED_ROWS_LEAST || (holds && old->on == DCI_CALIBRATED_QUERIES))
                 return;
-        if (!renewed && holds && n <= last + last / 2 && n >= last - last / 3)
+        if (!renewed && holds && n / 2 < last && n >= last - last / 3)
                 return;
         dci_may_fail(true);
         if (calibrate_rows(index, &found) == DCI_OK)

@@ -34,16 +34,9 @@ static dci_effort at_length(const dci_calibration *c, size_t length, double reca
                             between((double)c->rerank[length][i - 1], (double)c->rerank[length][i], part)};
 }
 
-dci_effort dci_effort_of(const dci_calibration *c, double recall, size_t k, size_t n)
+static dci_effort for_lists(const dci_calibration *c, double length, double recall)
 {
-        const dci_effort exact = {1.0, INFINITY};
-        if (c->on == DCI_CALIBRATED_NONE || recall >= 1.0 || n < DCI_CALIBRATED_ROWS_LEAST)
-                return exact;
-        /* The k best of some of the rows are spread like so many more of all: with a filter, and after removals. */
         const double most = dci_effort_lengths[c->n_lengths - 1];
-        double length = k == 0 ? most : (double)k;
-        if (n < c->n_rows && k != 0)
-                length *= (double)c->n_rows / (double)n;
         size_t i = 0;
         while (i + 1 < c->n_lengths && dci_effort_lengths[i] < length)
                 i++;
@@ -57,6 +50,22 @@ dci_effort dci_effort_of(const dci_calibration *c, double recall, size_t k, size
                 effort.share = between(shorter.share, effort.share, part);
                 effort.rerank = between(shorter.rerank, effort.rerank, part);
         }
+        return effort;
+}
+
+dci_effort dci_effort_of(const dci_calibration *c, double recall, size_t k, size_t n)
+{
+        const dci_effort exact = {1.0, INFINITY};
+        if (c->on == DCI_CALIBRATED_NONE || recall >= 1.0 || n < DCI_CALIBRATED_ROWS_LEAST)
+                return exact;
+        /* The k best of some of the rows are spread like so many more of all: with a filter, and after removals. */
+        const double times = (double)c->n_rows / (double)n;
+        if (k == 0)
+                return for_lists(c, dci_effort_lengths[c->n_lengths - 1], recall);
+        dci_effort effort = for_lists(c, fmax(1.0, times) * (double)k, recall);
+        /* Of more rows they are nearer to each other, so codes rank them worse; cells hold no less of them. */
+        if (times < 1.0)
+                effort.rerank = fmax(effort.rerank, for_lists(c, times * (double)k, recall).rerank);
         return effort;
 }
 

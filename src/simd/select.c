@@ -34,6 +34,8 @@ void dci_count_at_most(const dci_kernels *kernels, float *values, size_t n, cons
                        int32_t *order, size_t *out)
 {
         size_t at[DCI_COUNT_LIMITS];
+        const size_t room = n;
+        float *from = values, *to = kept;
         for (size_t i = 0; i < m; i++) {
                 size_t j = i;
                 for (; j > 0 && limits[at[j - 1]] < limits[i]; j--)
@@ -41,9 +43,14 @@ void dci_count_at_most(const dci_kernels *kernels, float *values, size_t n, cons
                 at[j] = i;
         }
         for (size_t i = 0; i < m; i++) {
-                const size_t left = kernels->keep_at_most(values, n, limits[at[i]], kept, order);
-                if (left < n)
-                        memcpy(values, kept, left * sizeof *values);
+                const size_t left = kernels->keep_at_most(from, n, limits[at[i]], to, order);
+                if (left < n && left + DCI_LANES <= room) { /* the next ones fit in either */
+                        float *last = from;
+                        from = to;
+                        to = last;
+                } else if (left < n) {
+                        memcpy(from, to, left * sizeof *from);
+                }
                 out[at[i]] = n = left;
         }
 }

@@ -508,16 +508,47 @@ typedef struct placing {
 } placing;
 
 typedef struct placing_scratch {
-        float *values, *kept; /* by slot: how bad; room */
+        float *values, *kept; /* by query of the task and slot: how bad; room */
         int32_t *order;
 } placing_scratch;
 
-static size_t placing_lay_out(size_t n, void *memory, placing_scratch *out)
+static size_t placing_lay_out(size_t n, size_t group, void *memory, placing_scratch *out)
 {
-        const dci_arena_part parts[] = {{n * sizeof(float), &out->values},
+        const dci_arena_part parts[] = {{group * n * sizeof(float), &out->values},
                                         {(n + DCI_LANES) * sizeof(float), &out->kept},
                                         {(n + DCI_LANES) * sizeof(int32_t), &out->order}};
         return DCI_ARENA(parts, memory);
+}
+
+/* How bad the codes make every row for the queries of a task; rows that are not of the selection are infinitely bad. */
+static void rate_all(const ranking *r, task_state *t, float *values)
+{
+        portion *p = &t->room->portion;
+        const size_t n = r->flat->view.n;
+        for (size_t i = 0; !t->selection->all && i < t->n_queries * n; i++)
+                values[i] = INFINITY;
+        for (size_t first = 0; next_portion(r, t, &first, p);) {
+                rate(r, &t->coded, t->query, p, t->counts, t->room->estimates, t->room->goodness);
+                for (size_t q = 0; q < t->n_queries; q++)
+                        for (size_t i = 0; i < p->count; i++)
+                                values[q * n + (p->slots == NULL ? p->first_slot + i : (size_t)p->slots[i])] =
+                                        -t->room->goodness[q * DCI_SCAN_ROWS + i];
+        }
+}
+
+static void place(const placing *p, size_t query, float *values, const placing_scratch *s)
+{
+        const int32_t *slots = p->slots + query * p->m;
+        float limits[DCI_COUNT_LIMITS];
+        size_t places[DCI_COUNT_LIMITS], known = 0;
+        for (; known < p->m && slots[known] >= 0; known++)
+                limits[known] = values[slots[known]];
+        if (p->selves[query] >= 0)
+                values[p->selves[query]] = INFINITY;
+        dci_count_at_most(p->ranking.flat->kernels, values, p->ranking.flat->view.n, limits, known, s->kept, s->order,
+                          places);
+        for (size_t i = 0; i < known; i++)
+                p->out[query * p->m + i] = (float)places[i];
 }
 
 static void place_task(void *arg, size_t task, size_t worker)
@@ -525,58 +556,45 @@ static void place_task(void *arg, size_t task, size_t worker)
         const placing *p = arg;
         const ranking *r = &p->ranking;
         const dci_queries *queries = r->flat->queries;
-        const size_t n = r->flat->view.n, m = p->m;
         unsigned char *at = r->scratch + worker * r->worker_bytes;
-        float limits[DCI_COUNT_LIMITS];
-        size_t places[DCI_COUNT_LIMITS], known = 0;
         placing_scratch s;
-        struct counts counts = {0, 0};
-        task_state t = {.selection = r->flat->selection, .query = task, .n_queries = 1, .counts = &counts};
-        placing_lay_out(n, at, &s);
+        task_state t = {.selection = r->flat->selection, .query = task * r->group, .counts = &(struct counts){0}};
+        t.n_queries = queries->n - t.query < r->group ? queries->n - t.query : r->group;
+        placing_lay_out(r->flat->view.n, r->group, at, &s);
         at += p->values_bytes;
         t.room = (room *)(void *)at;
         at += dci_lines(sizeof *t.room);
-        portion *here = &t.room->portion;
-        dci_coded_make(r->frames, r->n_frames, queries->rows + task * queries->ld, queries->ld,
-                       queries->inverse_norms == NULL ? NULL : queries->inverse_norms + task, 1, at + r->coding_bytes,
-                       at, &t.coded);
-        for (size_t i = 0; i < n; i++)
-                s.values[i] = INFINITY;
-        for (size_t first = 0; next_portion(r, &t, &first, here);) {
-                rate(r, &t.coded, task, here, &counts, t.room->estimates, t.room->goodness);
-                for (size_t i = 0; i < here->count; i++)
-                        s.values[here->slots == NULL ? here->first_slot + i : (size_t)here->slots[i]] =
-                                -t.room->goodness[i];
-        }
-        for (; known < m && p->slots[task * m + known] >= 0; known++)
-                limits[known] = s.values[p->slots[task * m + known]];
-        if (p->selves[task] >= 0)
-                s.values[p->selves[task]] = INFINITY;
-        dci_count_at_most(r->flat->kernels, s.values, n, limits, known, s.kept, s.order, places);
-        for (size_t i = 0; i < known; i++)
-                p->out[task * m + i] = (float)places[i];
+        dci_coded_make(r->frames, r->n_frames, queries->rows + t.query * queries->ld, queries->ld,
+                       queries->inverse_norms == NULL ? NULL : queries->inverse_norms + t.query, t.n_queries,
+                       at + r->coding_bytes, at, &t.coded);
+        rate_all(r, &t, s.values);
+        for (size_t q = 0; q < t.n_queries; q++)
+                place(p, t.query + q, s.values + q * r->flat->view.n, &s);
 }
 
 dci_status dci_sketched_places(const dci_flat *flat, size_t m, const int32_t *slots, const int32_t *selves, float *out)
 {
         placing p = {.ranking = {.flat = flat, .frames = &flat->view.rows->codes->frames}, .m = m, .slots = slots};
-        placing_scratch measured;
         ranking *r = &p.ranking;
         p.selves = selves;
         p.out = out;
         plan(r);
-        /* 12 bytes per row and worker. */
-        while (r->n_workers > 1 && (double)r->n_workers * 12.0 * (double)flat->view.n > 0x1p28)
+        /* Per worker and row, 8 bytes and 4 for each query. */
+        const double most = 0x1p28 / (double)flat->view.n;
+        while (r->group > 1 && 4.0 * (double)r->group + 8.0 > most)
+                r->group--;
+        while (r->n_workers > 1 && (double)r->n_workers * (4.0 * (double)r->group + 8.0) > most)
                 r->n_workers--;
         r->n_frames = atomic_load(&r->frames->n);
         r->coding_bytes = dci_frames_scratch_bytes(r->frames);
-        p.values_bytes = placing_lay_out(flat->view.n, NULL, &measured);
-        r->worker_bytes =
-                p.values_bytes + dci_lines(sizeof(room)) + r->coding_bytes + dci_coded_bytes(r->frames, r->n_frames, 1);
+        p.values_bytes = placing_lay_out(flat->view.n, r->group, NULL, &(placing_scratch){0});
+        r->worker_bytes = p.values_bytes + dci_lines(sizeof(room)) + r->coding_bytes +
+                          dci_coded_bytes(r->frames, r->n_frames, r->group);
         r->scratch = dci_alloc(flat->context, r->n_workers, r->worker_bytes);
         if (r->scratch == NULL)
                 return DCI_ERR_MEMORY;
-        const dci_status status = dci_flat_run(flat, flat->queries->n, r->n_workers, place_task, &p);
+        const dci_status status =
+                dci_flat_run(flat, (flat->queries->n + r->group - 1) / r->group, r->n_workers, place_task, &p);
         dci_free(flat->context, r->scratch, r->n_workers, r->worker_bytes);
         return status;
 }

@@ -13,6 +13,10 @@
 /* Differences that a sample of a composite index consists of. */
 #define SAMPLE (8 * DCI_SELECT_SAMPLE)
 
+/* Rows among which places are measured, in blocks that are evenly spread; up to twice as many rows: all. */
+#define SHARE_ROWS 8192
+#define SHARE_BLOCK 64
+
 typedef struct pdci_scratch {
         float *farthest;    /* n: largest difference of each row; infinite where the row is not admitted */
         float *differences; /* n: differences of one simple index */
@@ -24,12 +28,10 @@ typedef struct pdci_scratch {
 
 static size_t lay_out(void *memory, size_t n, pdci_scratch *out)
 {
-        const dci_arena_part parts[] = {{n * sizeof(float), &out->farthest},
-                                        {n * sizeof(float), &out->differences},
-                                        {(n + DCI_LANES) * sizeof(float), &out->kept},
-                                        {SAMPLE * sizeof(float), &out->sample},
-                                        {(n + SAMPLE) * sizeof(int32_t), &out->order},
-                                        {2 * n * sizeof(uint64_t), &out->keys}};
+        const dci_arena_part parts[] = {
+                {n * sizeof(float), &out->farthest},           {n * sizeof(float), &out->differences},
+                {(n + DCI_LANES) * sizeof(float), &out->kept}, {SAMPLE * sizeof(float), &out->sample},
+                {(n + SAMPLE) * sizeof(int32_t), &out->order}, {2 * n * sizeof(uint64_t), &out->keys}};
         return DCI_ARENA(parts, memory);
 }
 
@@ -222,22 +224,61 @@ void dci_pdci_candidates(const dci_pdci_cell *cell, const float *projections, co
         }
 }
 
+/* Largest differences over the simple indices from `first` on, of every step-th block of rows; returns how many. */
+static size_t measure_some(const dci_pdci_cell *cell, const float *projections, size_t first, size_t step, int32_t self,
+                           float *out)
+{
+        size_t at = 0, n = 0, slot = 0;
+        for (size_t r = 0; r < cell->n_runs; at += cell->runs[r++].n) {
+                const dci_pdci_run *run = &cell->runs[r];
+                for (; slot < at + run->n; slot += step * SHARE_BLOCK) {
+                        const size_t left = at + run->n - slot, count = left < SHARE_BLOCK ? left : SHARE_BLOCK;
+                        cell->kernels->farthest(run->projections + first * run->stride + (slot - at), run->stride,
+                                                cell->n_simp, projections + first,
+                                                cell->weights == NULL ? NULL : cell->weights + first,
+                                                cell->lifts == NULL ? NULL : cell->lifts + slot, count, out + n);
+                        for (size_t i = slot; cell->admitted != NULL && i < slot + count; i++)
+                                if ((cell->admitted[i / 64] >> (i % 64) & 1) == 0)
+                                        out[n + i - slot] = INFINITY;
+                        if (self >= 0 && (size_t)self >= slot && (size_t)self < slot + count)
+                                out[n + (size_t)self - slot] = INFINITY;
+                        n += count;
+                }
+        }
+        return n;
+}
+
+/* The same of one row. */
+static float measure_one(const dci_pdci_cell *cell, const float *projections, size_t first, size_t slot)
+{
+        const dci_pdci_run *run = cell->runs;
+        size_t offset = slot;
+        float out;
+        for (; offset >= run->n; run++)
+                offset -= run->n;
+        cell->kernels->farthest(run->projections + first * run->stride + offset, run->stride, cell->n_simp,
+                                projections + first, cell->weights == NULL ? NULL : cell->weights + first,
+                                cell->lifts == NULL ? NULL : cell->lifts + slot, 1, &out);
+        return out;
+}
+
 void dci_pdci_shares(const dci_pdci_cell *cell, const float *projections, const int32_t *slots, size_t m, int32_t self,
                      void *scratch, float *out)
 {
         pdci_scratch s;
+        const size_t step = cell->n < 2 * SHARE_ROWS ? 1 : cell->n / SHARE_ROWS;
+        const float n_rows = (float)cell->n_admitted;
         lay_out(scratch, cell->n, &s);
         for (size_t c = 0; c < cell->n_comp; c++) {
                 float limits[DCI_COUNT_LIMITS];
                 size_t places[DCI_COUNT_LIMITS];
-                measure(cell, projections, c * cell->n_simp, cell->n_simp, s.farthest);
+                const size_t n = measure_some(cell, projections, c * cell->n_simp, step, self, s.farthest);
                 for (size_t i = 0; i < m; i++)
-                        limits[i] = s.farthest[slots[i]];
-                if (self >= 0)
-                        s.farthest[self] = INFINITY;
-                dci_count_at_most(cell->kernels, s.farthest, cell->n, limits, m, s.kept, s.order, places);
-                for (size_t i = 0; i < m; i++) {
-                        const float share = (float)places[i] / (float)cell->n_admitted;
+                        limits[i] = measure_one(cell, projections, c * cell->n_simp, (size_t)slots[i]);
+                dci_count_at_most(cell->kernels, s.farthest, n, limits, m, s.kept, s.order, places);
+                for (size_t i = 0; i < m; i++) { /* of a sample, the row itself comes on top */
+                        const float place = (float)(places[i] * step + (step > 1));
+                        const float share = place < n_rows ? place / n_rows : 1.0f;
                         out[i] = c == 0 || share < out[i] ? share : out[i];
                 }
         }
