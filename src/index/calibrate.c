@@ -18,6 +18,8 @@
 #define FEWEST_QUERIES_TREE 80 /* MDCI */
 #define FEW_ELEMENTS 0x1p18
 #define DOUBT 1.0 /* standard errors */
+/* Queries are less like the rows than rows are like each other: of what a recall of rows may miss, that much is found, too. */
+#define UNLIKE 0.25
 #define SUMMED_ROWS 8
 
 /* Places in the list of true neighbours that are looked at. */
@@ -25,6 +27,7 @@
 
 typedef struct measuring {
         const dci_index *index;
+        int32_t on; /* DCI_CALIBRATED_ROWS or QUERIES */
         dci_reading reading;
         size_t n_queries, n_places, k; /* k: of the exact search; a row that is its own query comes on top */
         size_t n_lengths;
@@ -244,6 +247,8 @@ static dci_effort cheapest(const measuring *m, const neighbours *all, size_t k, 
         const double codes = (double)config->sketch_bits / (8.0 * (double)dci_dtype_size(config->dtype));
         dci_effort best = {1.0, INFINITY};
         double least = 1.0;
+        if (index->kind->shares != NULL && m->on == DCI_CALIBRATED_ROWS)
+                target += UNLIKE * (1.0 - target);
         if (index->kind->shares != NULL) {
                 const double share = least_need(all, k, INFINITY, target);
                 if (share <= 1.0 && cost_of(index, share) < least) {
@@ -323,6 +328,7 @@ static dci_status calibrate(measuring *m, int32_t on, dci_calibration *out)
 {
         dci_context *context = m->index->context;
         *out = (dci_calibration){.on = on, .kind = m->index->config.kind, .sketch_bits = m->index->config.sketch_bits};
+        m->on = on;
         m->n_queries = m->reading.queries.n;
         plan_places(m, m->reading.flat.n);
         const size_t n = m->n_queries * m->n_places;
