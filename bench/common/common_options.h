@@ -46,7 +46,7 @@ typedef struct bench_index_options {
         bench_shares prop_to_visit, prop_to_retrieve;
         bench_sizes field_of_view;
         double recall; /* that searches ask for in place of an effort; 0: efforts */
-        bool sweep; /* efforts that were not given: many, instead of one */
+        bool sweep;    /* efforts that were not given: many, instead of one */
         size_t threads;
         dci_isa isa;
 } bench_index_options;

@@ -568,7 +568,7 @@ typedef struct dci_memory_report {
         size_t projections; /**< PDCI, MDCI: one float per row and simple index */
         /** with sketch_bits: codes, and two floats per row; L2, COSINE one more; one more for each kept direction */
         size_t codes;
-        size_t other;       /**< tables, the nodes of MDCI, metadata, and the object itself */
+        size_t other; /**< tables, the nodes of MDCI, metadata, and the object itself */
         size_t total;
 } dci_memory_report;
 DCI_API dci_status dci_memory_report_init(dci_memory_report *report, size_t struct_size);

@@ -216,12 +216,12 @@ dci_status dci_check_block(const dci_row_check *c, size_t slot, size_t n, void *
         const dci_unit unit = dci_view_unit(&c->view, slot / DCI_CODE_UNIT);
         const size_t block = unit.unit / 2, base = block * DCI_CODE_ROWS;
         const unsigned char *there = unit.area->blocks + block * frames->block_bytes;
-        if (unit.area->frames[block] >=
-            DCI_RAW_FRAME) /* dci_check_codes saw to it that there are no rows, or no codes */
+        const size_t frame = unit.area->frames[block];
+        if (frame >= DCI_MAX_FRAMES) /* none: dci_check_codes saw to it that there are no rows, or no codes */
                 return DCI_OK;
-        const dci_coder *coder = &frames->frame[unit.area->frames[block]]->coder;
+        const dci_coder *coder = &frames->frame[frame]->coder;
         lay_out(c->index, scratch, &p);
-        DCI_TRY(take_rows(c, slot, n, unit.area, unit.area->frames[block], &p, rows));
+        DCI_TRY(take_rows(c, slot, n, unit.area, frame, &p, rows));
         memcpy(p.block, there, frames->block_bytes);
         dci_coder_encode(coder, rows, p.encode, p.block, again);
         for (size_t r = 0; r < DCI_CODE_ROWS; r++) {
