@@ -65,7 +65,7 @@ START_TEST(a_fit_that_is_cancelled_changes_nothing)
                         fitting f = {index, 0, stop_at, 0, 0};
                         const dci_progress progress = {&f, watch_fit};
                         ck_refused(dci_index_fit_with(index, Q, queries, TRACE_DIM, &progress), DCI_ERR_CANCELLED,
-                                   "cancelled after");
+                                   "stopped the call after");
                         ck_assert_uint_eq(f.n_reports, stop_at + 1);
                         ck_ok(dci_index_save_memory(index, BYTES, after, &n_after));
                         ck_assert_uint_eq(n_before, n_after);

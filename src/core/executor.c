@@ -90,17 +90,17 @@ static void report(region_state *state)
                 atomic_store(&state->cancelled, true);
 }
 
-dci_status dci_progress_end(const dci_progress *progress, size_t total, const void *object)
+dci_status dci_progress_tell(const dci_progress *progress, size_t done, size_t total, const void *object)
 {
         if (progress == NULL || progress->fn == NULL)
                 return DCI_OK;
         dci_busy_mark mark;
         dci_busy_enter(&mark, object);
-        const int32_t stop = progress->fn(progress->ctx, total, total);
+        const int32_t stop = progress->fn(progress->ctx, done, total);
         dci_busy_leave(&mark);
         if (stop != 0)
-                return dci_fail(DCI_ERR_CANCELLED,
-                                "the progress callback stopped the call at its end, after %zu of %zu", total, total);
+                return dci_fail(DCI_ERR_CANCELLED, "the progress callback stopped the call after %zu of %zu", done,
+                                total);
         return DCI_OK;
 }
 

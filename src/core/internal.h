@@ -151,9 +151,13 @@ typedef struct dci_region {
 #define DCI_WORK_PER_WORKER ((size_t)1 << 20)
 size_t dci_workers_for(const dci_context *context, size_t n_tasks, size_t work);
 dci_status dci_parallel(const dci_region *region);
-/* The last report of a call, made when nothing is left but to make its work visible. Returns DCI_ERR_CANCELLED if the
- * callback stops it: then nothing becomes visible. progress NULL: none. */
-dci_status dci_progress_end(const dci_progress *progress, size_t total, const void *object);
+/* One report outside of a region; DCI_ERR_CANCELLED if the callback stops the call. progress NULL: none. The last one of
+ * a call is made when nothing is left but to make its work visible: if it is stopped, nothing becomes visible. */
+dci_status dci_progress_tell(const dci_progress *progress, size_t done, size_t total, const void *object);
+DCI_INLINE dci_status dci_progress_end(const dci_progress *progress, size_t total, const void *object)
+{
+        return dci_progress_tell(progress, total, total, object);
+}
 
 /* Brackets one callback of the user: `object` is busy for this thread, and so are those whose callbacks it runs inside
  * of; entry points refuse when dci_is_busy. The mark lives on the caller's stack until it leaves. */

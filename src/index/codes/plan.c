@@ -69,7 +69,7 @@ static void take(const dci_rows *rows, size_t most, sample *s, double *out_prese
         dci_rows *of = (dci_rows *)(uintptr_t)rows;
         const size_t n_slots = atomic_load(&of->n), all = (n_slots + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
         const size_t n_blocks = all < most / BLOCK_SAMPLE ? all : most / BLOCK_SAMPLE;
-        const size_t each = most / n_blocks < DCI_CODE_ROWS ? most / n_blocks : DCI_CODE_ROWS;
+        const size_t share = n_blocks == 0 ? 0 : most / n_blocks, each = share < DCI_CODE_ROWS ? share : DCI_CODE_ROWS;
         double present = 0.0;
         s->n = s->n_blocks = 0;
         for (size_t b = 0; b < n_blocks; b++) {

@@ -61,29 +61,17 @@ void dci_codes_aside_free(dci_rows *aside)
 /* Rows between two reports of progress: a multiple of those of a block, and enough for all threads. */
 #define ENCODED_ROWS ((size_t)1 << 16)
 
-static dci_status tell(const dci_index *index, const dci_progress *progress, size_t done, size_t total)
-{
-        if (progress == NULL || progress->fn == NULL)
-                return DCI_OK;
-        dci_busy_mark mark;
-        dci_busy_enter(&mark, index);
-        const int32_t stop = progress->fn(progress->ctx, done, total);
-        dci_busy_leave(&mark);
-        return stop == 0 ? DCI_OK
-                         : dci_fail(DCI_ERR_CANCELLED, "cancelled after %zu of %zu rows were encoded", done, total);
-}
-
 /* In pieces, where progress is reported. */
 static dci_status encode_all(const dci_index *index, dci_rows *rows, const dci_progress *progress)
 {
         const size_t n = atomic_load(&rows->n);
         if (progress == NULL)
                 return dci_rows_encode(rows, 0, n);
-        DCI_TRY(tell(index, progress, 0, n));
+        DCI_TRY(dci_progress_tell(progress, 0, n, index));
         for (size_t first = 0; first < n; first += ENCODED_ROWS) {
                 const size_t end = n - first < ENCODED_ROWS ? n : first + ENCODED_ROWS;
                 DCI_TRY(dci_rows_encode(rows, first, end));
-                DCI_TRY(tell(index, progress, end, n));
+                DCI_TRY(dci_progress_tell(progress, end, n, index));
         }
         return DCI_OK;
 }

@@ -191,7 +191,7 @@ static dci_status place(dci_loading *l)
         if (l->n > 0)
                 DCI_TRY(l->file->mapped ? dci_rows_attach(rows, l->n, &l->parts) : copy_rows(l));
         atomic_store(&rows->n, l->n);
-        if (!rows->gaps)
+        if (!l->shape.gaps)
                 atomic_store(&l->index->n_live, l->n);
         l->view = dci_rows_view(rows);
         return dci_codes_place(l);
