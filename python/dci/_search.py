@@ -380,14 +380,14 @@ class Searchable:
         options = prepared(_structs.TuneOptions)
         options.cost = chosen(_structs.TUNE_COSTS, cost, "cost")
         if deadline is not None:
-            if not 0 < deadline < math.inf:
+            if not 0 < as_number(deadline, "deadline") < math.inf:
                 raise InvalidError(f"deadline is {deadline}, expected seconds, more than 0, or None")
             options.deadline = deadline
         k, result = as_count(k, "k"), prepared(_structs.TuneResult)
         with CallGuard(progress) as guard:
             options.progress = guard.progress
             status = lib.dci_index_tune_with(
-                handle.value, n, address(rows), ld, k, c_double(recall), byref(options), byref(result)
+                handle.value, n, address(rows), ld, k, c_double(as_number(recall, "recall")), byref(options), byref(result)
             )
         guard.raise_kept()
         check(status)
@@ -408,7 +408,7 @@ class Searchable:
             self._set_whole(params, whole[0], _check_share(whole[0], given[whole[0]]))
             return
         for name, value in given.items():
-            setattr(params, name, as_count(value, name) if name in _COUNTS else value)
+            setattr(params, name, as_count(value, name) if name in _COUNTS else as_number(value, name))
             self._check_option(name, value)
         # A number goes before a share, and field_of_view before both: a default of these must not hide what is given.
         for name in ("to_visit", "to_retrieve"):
@@ -460,10 +460,11 @@ _COUNTS = ("num_to_visit", "num_to_retrieve", "field_of_view")
 _SHARES = {"mdci": "prop_to_visit", "pdci": "prop_to_retrieve"}
 
 
-def _check_share(name: str, value: float) -> float:
+def _check_share(name: str, value: Any) -> float:
+    value = as_number(value, name)
     if not 0 < value <= 1:
         raise InvalidError(f"{name} is {value}, expected more than 0 and at most 1")
-    return value
+    return float(value)
 
 
 def _stats(report: _structs.Stats) -> SearchStats:

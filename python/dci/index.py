@@ -182,7 +182,7 @@ class Index(Editable):
                 raise InvalidError(f"{name} is {value!r}, an option of kind {_KIND_OF[name]!r}: the kind is {kind!r}")
             setattr(config, name, (as_number if name.startswith("promotion_prob") else as_count)(value, name))
         config.sketch_bits = as_count(sketch_bits, "sketch_bits", 2**31 - 1)
-        config.target_recall = recall
+        config.target_recall = as_number(recall, "recall")
         self._take(config)
         self._handle = create(lib.dci_index_create, lib.dci_index_destroy, self._context._handle.value, byref(config))
 
