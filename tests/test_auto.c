@@ -241,7 +241,8 @@ START_TEST(a_large_batch_is_built_as_what_it_needs)
                         size_t n = 0, other_n = 0;
                         const unsigned char *x = persist_section(&a, tree_sections[i], &n);
                         const unsigned char *y = persist_section(&b, tree_sections[i], &other_n);
-                        ck_assert_msg((x == NULL) == (y == NULL) && n == other_n && (n == 0 || memcmp(x, y, n) == 0),
+                        ck_assert_msg((x == NULL) == (y == NULL) && n == other_n &&
+                                              (n == 0 || (x != NULL && y != NULL && memcmp(x, y, n) == 0)),
                                       "metric %d: section %s differs", all_metrics[m], tree_sections[i]);
                 }
                 ck_assert(persist_section(&a, "auto", NULL) != NULL && persist_section(&b, "auto", NULL) == NULL);

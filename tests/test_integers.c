@@ -155,7 +155,7 @@ static void check_row_kernels(const scene *s)
                         for (size_t n = 1; n <= s->n_rows; n += s->n_rows == MAX_ROWS ? 1 : 5)
                                 check_rows(s, kernels, form, n, name);
                         for (size_t n_q = 1; n_q <= DCI_MANY_QUERIES; n_q++)
-                                check_many(s, kernels, form, n_q, 1 + n_q * 7 % s->n_rows, name);
+                                check_many(s, kernels, form, n_q, 1 + n_q * 7 % (s->n_rows > 0 ? s->n_rows : 1), name);
                 }
                 dci_context_destroy(context);
         }

@@ -141,7 +141,8 @@ static dci_status table_read_rows(dci_context *context, const table *t, size_t n
         const hid_t memory = memory_type_of(t, &type);
         if (type == 0)
                 return table_read(t, 0, n, memory, out);
-        const size_t row_bytes = t->width * sizeof(double), most = READ_BYTES / row_bytes + 1;
+        const size_t width = t->width == 0 ? 1 : t->width, row_bytes = width * sizeof(double);
+        const size_t most = READ_BYTES / row_bytes + 1;
         void *wide = dci_alloc(context, most, row_bytes);
         dci_status status = wide == NULL ? bench_fail_about(t->path, DCI_ERR_MEMORY) : DCI_OK;
         for (size_t i = 0; status == DCI_OK && i < n; i += most) {
@@ -209,7 +210,7 @@ static bool read_text(hid_t file, const char *name, char *out, size_t size)
                 }
         }
         for (size_t i = 0; i < size && (!done || out[i] != '\0'); i++) /* it goes into sentences */
-                out[i] = done && out[i] >= ' ' && out[i] <= '~' ? out[i] : done ? '?' : '\0';
+                out[i] = (char)(done && out[i] >= ' ' && out[i] <= '~' ? out[i] : done ? '?' : '\0');
         if (space >= 0)
                 H5Sclose(space);
         if (type >= 0)

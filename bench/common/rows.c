@@ -85,13 +85,13 @@ static bool integer_to_f32(dci_npy_type type, const void *data, size_t i, float 
         int64_t x;
         switch (type) {
         case DCI_NPY_BOOL:
-                *out = ((const uint8_t *)data)[i] != 0;
+                *out = ((const uint8_t *)data)[i] != 0 ? 1.0f : 0.0f;
                 return true;
         case DCI_NPY_U8:
                 x = ((const uint8_t *)data)[i];
                 break;
         case DCI_NPY_I8:
-                x = ((const int8_t *)data)[i];
+                x = (int64_t)((const int8_t *)data)[i];
                 break;
         case DCI_NPY_U16:
                 x = ((const uint16_t *)data)[i];

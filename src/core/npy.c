@@ -143,7 +143,7 @@ static const char *kind_of(const char *word)
 
 static dci_status parse_type(parser *p)
 {
-        char word[24];
+        char word[24] = {0};
         if (p->at < p->end && *p->at == '[')
                 return dci_fail(DCI_ERR_UNSUPPORTED, "%s holds structured elements; " READABLE, p->name);
         DCI_TRY(parse_word(p, "an element type in quotes", word));

@@ -22,7 +22,7 @@ typedef struct dci_reading {
 dci_status dci_reading_begin(const dci_index *index, size_t n_queries, const void *queries, size_t ld, size_t k,
                              const dci_search_params *params, dci_reading *out);
 /* The same for queries and params that are in place, of all rows. */
-dci_status dci_reading_open(const dci_index *index, dci_reading *reading);
+dci_status dci_reading_open(const dci_index *index, dci_reading *out);
 /* Reports stats to the caller who asked for them, unless the search failed. Returns `status`, that of the search. */
 dci_status dci_reading_end(const dci_index *index, dci_reading *reading, dci_status status);
 /* Lists the rows of an index with gaps, which has no other way to say "all". */

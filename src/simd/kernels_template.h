@@ -289,10 +289,9 @@ DEFINE_SCORE(l2_u8, uint8_t, v_load_u8, v_tail_u8, STEP_L2)
 #define DEFINE_INTEGER_NARROW(dtype, T, least, most)                                                                   \
         static void narrow_##dtype(const float *in, size_t n, void *out)                                               \
         {                                                                                                              \
-                T *to = out;                                                                                           \
                 for (size_t i = 0; i < n; i++) {                                                                       \
                         const float x = in[i] >= (least) ? (in[i] <= (most) ? in[i] : (most)) : (least);               \
-                        to[i] = (T)(int32_t)(dci_float_bits(x + 0x1.8p23f) - 0x4b400000U);                             \
+                        ((T *)out)[i] = (T)(int32_t)(dci_float_bits(x + 0x1.8p23f) - 0x4b400000U);                     \
                 }                                                                                                      \
         }
 

@@ -40,7 +40,7 @@ void dci_batch_integer_queries(const batch *b, batch_worker *w, size_t block, si
                         continue;
                 }
                 const int16_t *whole = queries->whole + (block + q) * queries->ld_whole;
-                const int16_t bias = queries->fits[block + q] == DCI_U8 ? tiles->query_bias : 0;
+                const int16_t bias = (int16_t)(queries->fits[block + q] == DCI_U8 ? tiles->query_bias : 0);
                 uint32_t sum = 0, norm2 = 0;
                 for (size_t p = 0; p < dim; p++) {
                         sum += (uint32_t)(whole[p] - bias);

@@ -30,7 +30,7 @@ static inline X x_query(const int16_t *p)
                 X x = {{0}};                                                                                           \
                 (void)after;                                                                                           \
                 for (size_t l = 0; l < n; l++)                                                                         \
-                        x.lane[l] = (T)p[l];                                                                           \
+                        x.lane[l] = (int16_t)(T)p[l];                                                                  \
                 return x;                                                                                              \
         }                                                                                                              \
         static inline X x_load_##dtype(const unsigned char *p)                                                         \

@@ -58,7 +58,7 @@ static void products(const void *rows, size_t n_rows, size_t dim_padded, const v
         {                                                                                                              \
                 uint32_t all = 0, squares = 0;                                                                         \
                 for (size_t p = 0; p < n; p++) {                                                                       \
-                        const int32_t x = row[p];                                                                      \
+                        const int32_t x = (int32_t)row[p];                                                             \
                         all += (uint32_t)x;                                                                            \
                         squares += (uint32_t)(x * x);                                                                  \
                         out[p] = (E)(x + (bias));                                                                      \
@@ -90,7 +90,7 @@ static void place_query(const int16_t *query, int16_t bias, size_t dim, size_t d
 {
         E *out = group;
         for (size_t p = 0; p < dim_padded; p++)
-                out[(p / TOGETHER * DCI_LANES + q) * TOGETHER + p % TOGETHER] = p < dim ? (E)(query[p] - bias) : 0;
+                out[(p / TOGETHER * DCI_LANES + q) * TOGETHER + p % TOGETHER] = (E)(p < dim ? query[p] - bias : 0);
 }
 
 /* Scores of a row for DCI_LANES columns. */
