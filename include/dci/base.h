@@ -82,7 +82,7 @@ enum {
 DCI_API const char *dci_last_error(void);
 
 /**
- * The system's error number (of <errno.h>, such as ENOENT) behind the last failing call of this thread, where a file
+ * The system's error number (of <errno.h>, such as ENOENT) of the last failing call of this thread, where a file
  * could not be opened, read, written or replaced; EISDIR where a path is a directory. 0 where the system had no part in
  * it. Valid as long as dci_last_error() is.
  */

@@ -548,7 +548,7 @@ DCI_API void dci_range_result_free(dci_range_result *result);
 
 /**
  * Keeps a copy of the caller's bytes with the index: they are saved, loaded and mapped with it, and the library never
- * looks into them. The Python package keeps a JSON object there. n_bytes: at most DCI_MAX_METADATA; 0: none, data may be
+ * reads them. The Python package keeps a JSON object there. n_bytes: at most DCI_MAX_METADATA; 0: none, data may be
  * NULL. Waits for adds and saves. A mapped index takes them too; its file stays as it is.
  */
 DCI_API dci_status dci_index_set_metadata(dci_index *index, const void *data, size_t n_bytes);

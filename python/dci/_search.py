@@ -39,7 +39,7 @@ class Effort(TypedDict, total=False):
 
 
 class Search(Effort, total=False):
-    """Effort, and who is told how far a search is."""
+    """Effort, and a callback for the progress of a search."""
 
     progress: Progress | None
 

@@ -206,7 +206,7 @@ class Index(Editable):
                 heads of a group.
 
         progress
-                as in add: rows encoded. While the transform is learned, some seconds at the largest dim, nothing is told.
+                as in add: rows encoded. While the transform is learned, some seconds at the largest dim, there is no report.
 
         dim is at most 1024. Searches go on; adds and removes on other threads wait. Ctrl-C ends it, and nothing has changed
         then.

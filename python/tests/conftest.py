@@ -97,6 +97,17 @@ def run_all(functions: Any) -> None:
         raise errors[0]
 
 
+# Options of an index of each form.
+KINDS: dict[str, dict[str, Any]] = {
+    "flat": {},
+    "flat with codes": {"sketch_bits": 4},
+    "pdci": {"kind": "pdci"},
+    "mdci": {"kind": "mdci"},
+    "mdci with codes": {"kind": "mdci", "sketch_bits": 2},
+    "borrowed": {"storage": "borrowed"},
+}
+
+
 def normal(n: int, dim: int, seed: int = 1) -> Any:
     return np.random.default_rng(seed).standard_normal((n, dim)).astype(np.float32)
 

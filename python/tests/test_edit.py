@@ -11,20 +11,12 @@ import threading
 
 import numpy as np
 import pytest
-from conftest import normal
+from conftest import KINDS, normal
 from read_index import read_metadata
 
 import dci
 
 DIM = 16
-KINDS = {
-    "flat": {},
-    "flat with codes": {"sketch_bits": 4},
-    "pdci": {"kind": "pdci"},
-    "mdci": {"kind": "mdci"},
-    "mdci with codes": {"kind": "mdci", "sketch_bits": 2},
-    "borrowed": {"storage": "borrowed"},
-}
 
 
 def made(name="flat", n=100, **options):

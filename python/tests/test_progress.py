@@ -6,20 +6,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import normal
+from conftest import KINDS, normal
 
 import dci
 
 DIM = 24
 ROWS = normal(3000, DIM)
-KINDS = {
-    "flat": {},
-    "flat with codes": {"sketch_bits": 4},
-    "pdci": {"kind": "pdci"},
-    "mdci": {"kind": "mdci"},
-    "mdci with codes": {"kind": "mdci", "sketch_bits": 2},
-    "borrowed": {"storage": "borrowed"},
-}
 
 
 @pytest.fixture(params=KINDS)

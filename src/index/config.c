@@ -261,7 +261,7 @@ dci_status dci_params_take(const dci_index *index, const dci_search_params *para
         return DCI_OK;
 }
 
-/* The lock makes the effort fields one value for searches that run beside a change. */
+/* The lock makes the effort fields one value for searches that run during a change. */
 void dci_index_get_defaults_into(const dci_index *index, dci_search_params *out)
 {
         pthread_mutex_t *lock = &((dci_index *)(uintptr_t)index)->defaults_lock;
@@ -289,10 +289,8 @@ dci_status dci_index_get_defaults(const dci_index *index, dci_search_params *out
         DCI_TRY(dci_check_struct_size_since("dci_search_params", out_params, out_params->struct_size, OLD_PARAMS,
                                             sizeof *out_params));
         dci_index_get_defaults_into(index, &defaults);
-        if (!HAS(dci_search_params, out_params, target_recall)) { /* 0 is none of its values */
-                defaults.prop_to_visit = defaults.prop_to_visit == 0.0 ? 1.0 : defaults.prop_to_visit;
-                defaults.prop_to_retrieve = defaults.prop_to_retrieve == 0.0 ? 1.0 : defaults.prop_to_retrieve;
-        }
+        if (!HAS(dci_search_params, out_params, target_recall)) /* 0 is none of its values */
+                dci_params_complete(&defaults);
         dci_struct_give(out_params, &defaults, sizeof defaults);
         return DCI_OK;
 }

@@ -138,6 +138,15 @@ static dci_status emit_codes(const void *ctx, const dci_sink *sink)
         return DCI_OK;
 }
 
+/* Floats of a block's rows; 0 where there is none. */
+static dci_status emit_block(const dci_saving *s, const dci_sink *sink, size_t b, const float *from)
+{
+        float out[DCI_CODE_ROWS];
+        for (size_t r = 0; r < DCI_CODE_ROWS; r++)
+                out[r] = holds_row(s, b * DCI_CODE_ROWS + r) ? from[r] : 0.0f;
+        return sink->write(sink->ctx, out, sizeof out);
+}
+
 /* Scales, then residuals. */
 static dci_status emit_floats(const void *ctx, const dci_sink *sink)
 {
@@ -145,11 +154,8 @@ static dci_status emit_floats(const void *ctx, const dci_sink *sink)
         for (int which = 0; which < 2; which++)
                 for (size_t b = 0, at; b < blocks_of(s->view.n); b++) {
                         const dci_code_block *codes = codes_of(s, b, &at);
-                        const float *from = (which == 0 ? codes->scales : codes->residuals) + at * DCI_CODE_ROWS;
-                        float out[DCI_CODE_ROWS];
-                        for (size_t r = 0; r < DCI_CODE_ROWS; r++)
-                                out[r] = holds_row(s, b * DCI_CODE_ROWS + r) ? from[r] : 0.0f;
-                        DCI_TRY(sink->write(sink->ctx, out, sizeof out));
+                        const float *from = which == 0 ? codes->scales : codes->residuals;
+                        DCI_TRY(emit_block(s, sink, b, from + at * DCI_CODE_ROWS));
                 }
         return DCI_OK;
 }
@@ -158,11 +164,8 @@ static dci_status emit_squares(const void *ctx, const dci_sink *sink)
 {
         const dci_saving *s = ctx;
         for (size_t b = 0, at; b < blocks_of(s->view.n); b++) {
-                const float *from = codes_of(s, b, &at)->squares + at * DCI_CODE_ROWS;
-                float out[DCI_CODE_ROWS];
-                for (size_t r = 0; r < DCI_CODE_ROWS; r++)
-                        out[r] = holds_row(s, b * DCI_CODE_ROWS + r) ? from[r] : 0.0f;
-                DCI_TRY(sink->write(sink->ctx, out, sizeof out));
+                const dci_code_block *codes = codes_of(s, b, &at);
+                DCI_TRY(emit_block(s, sink, b, codes->squares + at * DCI_CODE_ROWS));
         }
         return DCI_OK;
 }
@@ -174,14 +177,8 @@ static dci_status emit_kept(const void *ctx, const dci_sink *sink)
         const dci_frames *frames = frames_of(s);
         for (size_t b = 0, at; b < blocks_of(s->view.n); b++) {
                 const dci_code_block *codes = codes_of(s, b, &at);
-                for (size_t i = 0; i < frames->n_kept; i++) {
-                        float out[DCI_CODE_ROWS];
-                        for (size_t r = 0; r < DCI_CODE_ROWS; r++)
-                                out[r] = holds_row(s, b * DCI_CODE_ROWS + r)
-                                                 ? *dci_code_block_kept(frames, codes, at * DCI_CODE_ROWS + r, i)
-                                                 : 0.0f;
-                        DCI_TRY(sink->write(sink->ctx, out, sizeof out));
-                }
+                for (size_t i = 0; i < frames->n_kept; i++)
+                        DCI_TRY(emit_block(s, sink, b, dci_code_block_kept(frames, codes, at * DCI_CODE_ROWS, i)));
         }
         return DCI_OK;
 }

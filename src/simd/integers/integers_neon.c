@@ -78,16 +78,7 @@ typedef struct S {
 } S;
 typedef int16_t B;
 
-#define E int16_t
 #define TOGETHER 1
-#define PADDING 2
-#define PIECE(dim_padded) (dim_padded)
-#define PIECE_AT(rows, r, p, dim_padded) ((E *)(rows) + (r) * (dim_padded) + (p))
-#define BIAS_I8 0
-#define BIAS_U8 0
-#define QUERY_BIAS 0
-#define BEGIN NULL
-#define END NULL
 #define TILES_TABLE dci_integer_tiles_neon
 #define AT_ONCE_ROWS 4
 #define AT_ONCE_GROUPS 1
@@ -114,4 +105,4 @@ DCI_INLINE void s_store(int32_t *out, S sum)
         UNROLL for (int i = 0; i < 4; i++) vst1q_s32(out + 4 * i, sum.q[i]);
 }
 
-#include "simd/integers/tiles_template.h"
+#include "simd/integers/tiles_int16.h"
