@@ -210,7 +210,7 @@ class Bench:
         """Tokens of generate()."""
         n, warm = n or self.options.tokens, self.options.warm
         self._fits_host(length, batch)
-        with arms.enabled(self.model, self.machine, spec, self.options.budget, batch, length + warm + n + 64):
+        with self._enabled(spec, batch, length + warm + n + 64):
             begin = time.perf_counter()
             rows = self.options.fill == "rows"
             cache = self._cache(length, batch, rows)
@@ -230,6 +230,9 @@ class Bench:
         first = {"first_s": clock.walls[0] - begin, "second_s": clock.walls[1] - begin}
         after = {f"{name}_prompt": value for name, value in clock.after_prompt.items()}
         return {**figures, "fill_s": fill_s, **({} if rows else {**first, **after})}
+
+    def _enabled(self, spec: str, batch: int, max_tokens: int) -> Any:
+        return arms.enabled(self.model, self.machine, spec, self.options.budget, batch, max_tokens, self.options.chunk)
 
     def _cache(self, length: int, batch: int, rows: bool) -> Any:
         if rows:
@@ -265,24 +268,23 @@ class Bench:
         ids, chunk = arms.tokens(self.model, batch, length), self.options.chunk
         loop = arms.Loop(self.model, self.machine, batch, length)
         ours, second, theirs = [], [], []
-        for number in range(self.options.rounds + 1):
-            loop_s = self._timed(lambda: loop.prompt(ids, chunk).cpu())
-            with arms.enabled(self.model, self.machine, spec, self.options.budget, batch, length + 64):
+        with self._enabled(spec, batch, length + 64):
+            for _ in range(self.options.rounds + 1):
+                theirs.append(self._timed(lambda: loop.prompt(ids, chunk).cpu()))
                 cache = dci.transformers.new_cache(self.model)
                 try:
-                    self.machine.sync()
                     clock, begin = arms.Clock(self.machine, 1), time.perf_counter()
                     arms.generate(self.model, ids, cache, 3, clock, chunk)
                     self.machine.sync()
                 finally:
                     cache.close()
-            if number > 0:  # the first round warms up
-                theirs.append(loop_s)
                 ours.append(clock.walls[0] - begin)
                 second.append(clock.walls[1] - begin)
+        # The first round warms up, and locks memory that the next ones use again.
+        cold_s, ours, theirs = ours[0], ours[1:], theirs[1:]
         first = statistics.median(ours)
-        figures = {"first_s": first, "second_s": statistics.median(second), "loop_s": statistics.median(theirs)}
-        return {**figures, "ratio": first / figures["loop_s"], "first_all_s": ours, "loop_all_s": theirs,
+        figures = {"first_s": first, "second_s": statistics.median(second[1:]), "loop_s": statistics.median(theirs)}
+        return {**figures, "cold_s": cold_s, "ratio": first / figures["loop_s"], "first_all_s": ours, "loop_all_s": theirs,
                 **clock.after_prompt}  # fmt: skip
 
     def stock_ttft(self, length: int, batch: int) -> dict[str, Any]:
@@ -300,7 +302,7 @@ class Bench:
         new, options = self.options.turn, self.options
         rows = options.fill == "rows"
         ids = arms.tokens(self.model, batch, length + rows)
-        with arms.enabled(self.model, self.machine, spec, options.budget, batch, length + (options.rounds + 1) * (new + 32)):
+        with self._enabled(spec, batch, length + (options.rounds + 1) * (new + 32)):
             cache = self._cache(length, batch, rows)
             try:
                 ids = arms.generate(self.model, ids, cache, 8, arms.Clock(self.machine), self._chunk)
@@ -338,7 +340,7 @@ class Bench:
     def talks(self, spec: str, length: int, batch: int) -> dict[str, Any]:
         """Conversations of a prompt, an answer, a second turn and its answer, one after another; memory after each."""
         answer, new, after = min(64, length), min(256, length), []
-        with arms.enabled(self.model, self.machine, spec, self.options.budget, batch, length + 2 * answer + new + 64):
+        with self._enabled(spec, batch, length + 2 * answer + new + 64):
             for number in range(self.options.talks):
                 cache = dci.transformers.new_cache(self.model)
                 try:

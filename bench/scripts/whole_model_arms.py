@@ -227,11 +227,13 @@ def named(spec: str) -> tuple[str, dict[str, Any]]:
 
 
 @contextmanager
-def enabled(model: Any, machine: Machine, spec: str, budget: int, batch: int, max_tokens: int) -> Iterator[None]:
+def enabled(
+    model: Any, machine: Machine, spec: str, budget: int, batch: int, max_tokens: int, chunk: int
+) -> Iterator[None]:
     """The model decodes through dci. The one place that knows the options of enable."""
     preset, options = named(spec)
     if machine.kind != "cpu":
-        options = {"max_tokens": max_tokens, "max_sequences": batch, **options}
+        options = {"max_tokens": max_tokens, "max_sequences": batch, "prefill_chunk_size": chunk, **options}
     if machine.gpu is not None:
         options["gpu"] = machine.gpu
     dci.transformers.enable(model, preset=preset, budget=budget, **options)
@@ -244,9 +246,23 @@ def enabled(model: Any, machine: Machine, spec: str, budget: int, batch: int, ma
 def filled(model: Any, source: DynamicCache) -> Any:
     """A cache of dci with the rows of another one. The one place that knows how rows get in without a forward."""
     take = getattr(dci.transformers, "import_cache", None)
-    if take is None:
-        raise dci.UnsupportedError("this dci.transformers has no import_cache: use --fill prompt")
-    return take(model, source)
+    if take is not None:
+        return take(model, source)
+    cache = dci.transformers.new_cache(model)
+    session = cache.session
+    if not hasattr(session, "engine"):
+        raise dci.UnsupportedError("a KVCache of the CPU is filled by prompts: --fill prompt")
+    batch, _, length, _ = source.layers[0].keys.shape
+    session._open(batch, length + 1)
+    session.pads, session.scaling = [0] * batch, model.model.layers[0].self_attn.scaling
+    session.reserve([length] * batch)
+    for number, layer in enumerate(source.layers):
+        session.kv.append(number, session._packed(layer.keys), session._packed(layer.values))
+        for sequence in session.sequences:
+            session.kv.end_prompt(number, sequence)
+    session.kv.step_end()
+    session.seen, session.prompted = length, True
+    return cache
 
 
 def cache_figures(cache: Any) -> dict[str, Any]:
