@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable, NamedTuple
 
@@ -243,25 +243,28 @@ def enabled(
         dci.transformers.disable(model)
 
 
+class Drawn(Sequence[tuple[torch.Tensor, torch.Tensor]]):
+    """Keys and values by layer, drawn when they are asked for. Those of the last layer stay, for its next row or part."""
+
+    def __init__(self, source: DynamicCache) -> None:
+        self.layers = source.layers
+        self.last: tuple[int, Any] = (-1, None)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, number: Any) -> Any:
+        if self.last[0] != number:
+            self.last = (-1, None)  # before others are drawn
+            self.last = (number, (self.layers[number].keys, self.layers[number].values))
+        return self.last[1]
+
+
 def filled(model: Any, source: DynamicCache) -> Any:
-    """A cache of dci with the rows of another one. The one place that knows how rows get in without a forward."""
-    take = getattr(dci.transformers, "import_cache", None)
-    if take is not None:
-        return take(model, source)
+    """A cache of dci with the rows of another one. The one place that knows how rows get in without a forward: as those of a
+    DynamicCache that the model was given, which its next forward takes in."""
     cache = dci.transformers.new_cache(model)
-    session = cache.session
-    if not hasattr(session, "engine"):
-        raise dci.UnsupportedError("a KVCache of the CPU is filled by prompts: --fill prompt")
-    batch, _, length, _ = source.layers[0].keys.shape
-    session._open(batch, length + 1)
-    session.pads, session.scaling = [0] * batch, model.model.layers[0].self_attn.scaling
-    session.reserve([length] * batch)
-    for number, layer in enumerate(source.layers):
-        session.kv.append(number, session._packed(layer.keys), session._packed(layer.values))
-        for sequence in session.sequences:
-            session.kv.end_prompt(number, sequence)
-    session.kv.step_end()
-    session.seen, session.prompted = length, True
+    cache.session.imported, cache.session.seen = Drawn(source), source.get_seq_length()
     return cache
 
 
