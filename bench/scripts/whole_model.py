@@ -322,8 +322,8 @@ class Bench:
         chunk = arms.tokens(self.model, batch, new, 2)
         theirs = [self._timed(lambda: loop.chunk(chunk, length).cpu()) for _ in range(options.rounds + 1)]
         bus = arms.bus_gb_s(self.machine)
-        dense = int(arms.named(spec)[1].get("dense_layers", 2)) / self.model.config.num_hidden_layers
-        history = (1 - dense) * self._row_bytes(length, batch)  # dense layers' rows are on the device
+        layers, dense = self.model.config.num_hidden_layers, int(arms.named(spec)[1].get("dense_layers", 2))
+        history = self._row_bytes(length, batch) * (layers - dense) // layers  # dense layers' rows are on the device
         figures = {"turn_s": statistics.median(ours[1:]), "chunk_s": statistics.median(theirs[1:]), "bus_gb_s": bus,
                    "history_bytes": history, "bus_s": history / bus * 1e-9, "turn_all_s": ours}  # fmt: skip
         return {**figures, "ratio": figures["turn_s"] / (figures["bus_s"] + figures["chunk_s"]), **self.machine.memory()}
