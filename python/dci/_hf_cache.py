@@ -122,6 +122,11 @@ class Session:
             self._end()
         return out
 
+    def check(self, states: torch.Tensor) -> None:
+        """Refuses keys that this cannot take."""
+        if states.device.type != "cpu":
+            raise UnsupportedError(f"keys are on {states.device}, and this cache on the CPU: model.to('cpu')")
+
     def _begin(self, call: Call) -> None:
         batch, n_new = call.states[1].shape[0], call.states[1].shape[2]
         if self.kv is None:
@@ -334,8 +339,7 @@ class DCILayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The new keys and values as they are: `attention` knows by the mark where they belong."""
-        if key_states.device.type != "cpu":
-            raise UnsupportedError(f"keys are on {key_states.device}, and dci attends on the CPU: model.to('cpu')")
+        self.session.check(key_states)
         if key_states.dtype not in DTYPES:
             raise UnsupportedError(f"keys are {key_states.dtype}, wanted float32, float16 or bfloat16: convert the model")
         if self.number > 0 and self.session.waiting is not None:

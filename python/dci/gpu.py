@@ -218,7 +218,7 @@ class GPUKVCache(KVBase):
     input and want of memory leave everything as it was. DeviceError: the device's runtime refused or failed.
     """
 
-    __slots__ = ("_gpu", "_host_kv", "_kept", "_out", "_step")
+    __slots__ = ("_gpu", "_host_kv", "_kept", "_limits", "_out", "_planner", "_step")
 
     _C: ClassVar[str] = "dci_gpu_kv_"
 
@@ -267,6 +267,8 @@ class GPUKVCache(KVBase):
         del kept  # layers are copied
         self._host_kv = int(lib.dci_gpu_kv_host(handle.value))
         self._handle = handle
+        self._limits = int(own.max_sequences), int(own.max_tokens)
+        self._planner = self.info().planner
 
     def _host(self, handle: Handle) -> int:
         return self._host_kv
@@ -515,6 +517,26 @@ class GPUKVCache(KVBase):
     def gpu(self) -> GPU:
         """The device."""
         return self._gpu
+
+    @property
+    def max_sequences(self) -> int:
+        """At the same time."""
+        return self._limits[0]
+
+    @property
+    def max_tokens(self) -> int:
+        """Of a sequence."""
+        return self._limits[1]
+
+    @property
+    def planner(self) -> str:
+        """Who chooses what is attended to: "device" or "host"."""
+        return self._planner
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is open."""
+        return self._step is not None
 
     @property
     def out_dtype(self) -> str:

@@ -19,6 +19,7 @@ transformers from 4.56 on.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from typing import Any
@@ -30,16 +31,19 @@ try:
     from transformers.modeling_utils import AttentionInterface
 
     from ._hf_cache import DTYPES, DCICache, States, attention
+    from ._hf_device import DeviceSession, Engine, device_mask, on_device
+    from ._hf_graph import Graphs
 except ImportError as error:
     raise ImportError(f"dci.transformers needs torch and transformers from 4.56 on: {error}") from error
 
 from ._errors import InvalidError, UnsupportedError
 from .context import Context
+from .gpu import GPU, GPUKVCache
 from .kv import KVCache
 
 __all__ = ["DCICache", "disable", "enable", "is_enabled", "new_cache"]
 
-_NAME = "dci"
+_NAME, _DEVICE_NAME = "dci", "dci_device"
 _ARGUMENTS = ("cache", "past_key_values")  # what a model's forward calls its cache: in transformers from 5.24 on, and before
 
 
@@ -52,10 +56,16 @@ class _Enabled:
     def __init__(self, model: Any, options: dict[str, Any], observe: int, store: torch.dtype | None) -> None:
         self.options, self.observe, self.store = options, observe, store
         self.config = model.config.get_text_config(decoder=True)
+        heads = self.config.num_attention_heads
+        self.heads = heads, getattr(self.config, "num_key_value_heads", None) or heads
+        self.dim = getattr(self.config, "head_dim", None) or self.config.hidden_size // heads
         given = _enabled.get(model)
         self.before: str = model.config._attn_implementation if given is None else given.before
         self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in inspect.signature(model.forward).parameters else _ARGUMENTS[1]
         self.hooks: list[Any] = []
+        self.engine: Engine | None = None  # of a model whose caches are on a device
+        self.chunk = 0
+        self.replaced: dict[str, Any] = {}  # attributes of the model that were there before
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The model refers to this, so that copies and pickles of it, which would be enabled by half, are refused here.
@@ -76,6 +86,8 @@ class _Enabled:
         )
 
     def new_cache(self) -> DCICache:
+        if self.engine is not None:
+            return DCICache._around(DeviceSession(self.engine, self.config.num_hidden_layers, self.observe, self.store))
         return DCICache(self.make, self.config.num_hidden_layers, self.observe, self.store)
 
     def own(self, given: Any) -> DCICache:
@@ -125,8 +137,11 @@ def _refuse_unsupported(model: Any) -> None:
     if not getattr(model, "_supports_attention_backend", False):
         raise UnsupportedError(f"{name} does not let its attention be replaced (transformers' AttentionInterface)")
     first = next(model.parameters())
-    if first.device.type != "cpu":
-        raise UnsupportedError(f"{name} is on {first.device}, and dci attends on the CPU: model.to('cpu')")
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) > 1:
+        raise UnsupportedError(f"{name} is spread over {', '.join(devices)}: dci serves models on one device")
+    if first.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"{name} is on {first.device}, and dci serves models on the CPU and on GPUs of NVIDIA's")
     if first.dtype not in DTYPES:
         raise UnsupportedError(f"{name} is {first.dtype}, wanted float32, float16 or bfloat16: model.to(torch.bfloat16)")
 
@@ -139,6 +154,11 @@ def enable(
     observe: int = 64,
     dtype: str | None = None,
     context: Context | None = None,
+    gpu: GPU | None = None,
+    max_tokens: int | None = None,
+    max_sequences: int = 1,
+    prefill_chunk_size: int = 8192,
+    graph: bool = True,
     **config: Any,
 ) -> None:
     """Lets a transformers model decode through dci, until `disable`: with generate(), and with forwards that use a cache.
@@ -149,7 +169,18 @@ def enable(
     observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
     dtype       how keys and values are stored: "float32", "float16" or "bfloat16"; None: as the model computes them
     context     threads and instruction set (dci.Context)
-    config      what else dci.KVCache takes: window, sink, key_bits, ...
+    config      what else dci.KVCache takes: window, sink, key_bits, ...; on a GPU also what dci.gpu.GPUKVCache takes:
+                planner, ring_tokens, hot_tokens, device_resident_bytes, ...
+
+    On a GPU, where the model is, rows lie in locked host memory and attention runs on the device:
+
+    gpu         a dci.gpu.GPU; None: the model's. dci.gpu.GPU("host") takes a model on the CPU as if that were a GPU
+    max_tokens  of a sequence; more where generate() asks for more. None: config.max_position_embeddings
+    max_sequences
+                rows of all caches together that are on the device at a time; more where generate() asks for more
+    prefill_chunk_size
+                generate() reads longer prompts in chunks of so many tokens, unless its own argument says otherwise
+    graph       whether forwards of one token become CUDA graphs
 
     A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made
     with.
@@ -161,19 +192,24 @@ def enable(
         raise InvalidError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, stores))}")
     if observe < 0:
         raise InvalidError(f"observe is {observe}, expected at least 0")
-    options = {"preset": preset, "budget": budget, "context": context, **config}
+    options = {"preset": preset, "budget": budget, **config}
     state = _Enabled(model, options, observe, None if dtype is None else stores[dtype])
-    text, kind = state.config, next(model.parameters()).dtype
-    heads = text.num_attention_heads
-    dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    # What the library refuses, it refuses now.
-    query, rows = (torch.empty((1, n, 0, dim), dtype=kind) for n in (heads, text.num_key_value_heads))
-    state.make((query, rows, rows), dim**-0.5).close()
+    first = next(model.parameters())
+    if first.is_cuda or gpu is not None:
+        gpu = _gpu_of(first, gpu, context)
+        state.engine = _engine(state, first.dtype, gpu, max_tokens, max_sequences)
+        state.chunk = prefill_chunk_size
+    else:
+        options["context"] = context
+        # What the library refuses, it refuses now.
+        query, rows = (torch.empty((1, n, 0, state.dim), dtype=first.dtype) for n in state.heads)
+        state.make((query, rows, rows), state.dim**-0.5).close()
     disable(model)
-    AttentionInterface.register(_NAME, attention)
-    AttentionMaskInterface.register(_NAME, sdpa_mask)
-    model.set_attn_implementation(_NAME)
-    if model.config._attn_implementation != _NAME:
+    chosen = _NAME if state.engine is None else _DEVICE_NAME
+    AttentionInterface.register(chosen, attention)
+    AttentionMaskInterface.register(chosen, sdpa_mask if state.engine is None else device_mask)
+    model.set_attn_implementation(chosen)
+    if model.config._attn_implementation != chosen:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
     state.hooks = [
         model.register_forward_pre_hook(_give_cache, with_kwargs=True),
@@ -186,11 +222,96 @@ def enable(
         result = prepare(*args, **kwargs)
         for_model = given["model_kwargs"]
         for_model.update({name: state.own(for_model[name]) for name in _ARGUMENTS if for_model.get(name) is not None})
+        _expect(state, given)
         return result
 
     model._dci_enabled = state  # before what no pickle takes
     model._prepare_cache_for_generation = prepared
+    if state.engine is not None:
+        if "forward" in model.__dict__:
+            state.replaced["forward"] = model.forward
+        model.forward = _on_device(model, state, Graphs(model, model.forward, state.argument) if graph else None)
     _enabled[model] = state
+
+
+def _gpu_of(parameter: Any, gpu: GPU | None, context: Context | None) -> GPU:
+    """The device that a model's caches are on; refuses one on which the model is not."""
+    device = parameter.device.index if parameter.is_cuda else "host"
+    if gpu is None:
+        return GPU(device, context)
+    if gpu.device != device:
+        raise InvalidError(f"gpu is {gpu!r}, but the model is on {parameter.device}")
+    return gpu
+
+
+def _engine(state: _Enabled, kind: torch.dtype, gpu: GPU, max_tokens: int | None, max_sequences: int) -> Engine:
+    """What makes the KV caches of a model on a device; refuses what the device cannot serve."""
+    if kind is torch.float32:
+        raise UnsupportedError("the model is float32, wanted float16 or bfloat16 on a device: model.to(torch.bfloat16)")
+    config = state.config
+    limit = max_tokens or getattr(config, "max_position_embeddings", None) or 131072
+    n_query_heads, n_kv_heads = state.heads
+
+    def make(n_sequences: int, n_tokens: int, scale: float = state.dim**-0.5) -> GPUKVCache:
+        return GPUKVCache(
+            gpu,
+            config.num_hidden_layers,
+            n_query_heads,
+            n_kv_heads,
+            state.dim,
+            dtype=DTYPES[state.store or kind],
+            query_dtype=DTYPES[kind],
+            out_dtype=DTYPES[kind],
+            scale=scale,
+            max_sequences=n_sequences,
+            max_tokens=n_tokens,
+            **state.options,
+        )
+
+    make(1, min(limit, 1024)).close()
+    return Engine(gpu, make, limit, max_sequences)
+
+
+def _expect(state: _Enabled, given: dict[str, Any]) -> None:
+    """Has a cache know what generate() is about to do with it."""
+    generation, kwargs = given["generation_config"], given["model_kwargs"]
+    cache = next((kwargs[name] for name in _ARGUMENTS if kwargs.get(name) is not None), None)
+    if state.engine is None or not isinstance(cache, DCICache) or not isinstance(cache.session, DeviceSession):
+        return
+    session, mask = cache.session, kwargs.get("attention_mask")
+    if mask is not None and mask.dim() == 2:
+        session.whole = int(mask.shape[1])
+    elif generation.max_new_tokens is not None:
+        session.whole = generation.max_length - generation.max_new_tokens
+    session.wanted_tokens, session.beams = int(given["max_cache_length"]), generation.num_beams > 1
+    if session.whole is not None and session.seen == 0 and session.whole > state.chunk > 0:
+        generation.prefill_chunk_size = generation.prefill_chunk_size or state.chunk
+
+
+def _on_device(model: Any, state: _Enabled, graphs: Graphs | None) -> Any:
+    """The forward of a model whose caches are on a device: one at a time, and as a graph where it can be one."""
+    original = model.forward
+    names = list(inspect.signature(original).parameters)
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {**dict(zip(names, args)), **kwargs}
+        cache = kwargs.get(state.argument)
+        if not isinstance(cache, DCICache) or not isinstance(cache.session, DeviceSession):
+            return original(**kwargs)
+        session = cache.session
+        with session.engine.lock, on_device():
+            out = None if graphs is None else graphs.run(cache, kwargs)
+            if out is not None:
+                session.expected = False
+                return out
+            try:
+                return original(**kwargs)
+            except BaseException:
+                session.abort()
+                raise
+
+    return forward
 
 
 def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -232,6 +353,11 @@ def disable(model: Any) -> None:
     for hook in state.hooks:
         hook.remove()
     del model._prepare_cache_for_generation, model._dci_enabled
+    if state.engine is not None:
+        del model.forward
+        for name, value in state.replaced.items():
+            setattr(model, name, value)
+        state.engine.close()
     model.set_attn_implementation(state.before)
 
 
