@@ -187,6 +187,7 @@ set(dci_sources
     src/offload/clusters.c
     src/offload/fetch_baselines.c
     src/offload/graph.c
+    src/offload/history.c
     src/offload/layout.c
     src/offload/learned_codes.c
     src/offload/plan.c

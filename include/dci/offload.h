@@ -25,8 +25,17 @@
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain          between steps, where the host plans
  *
+ *      and for a chunk of tokens after earlier ones (a prompt in chunks, a second turn, guessed tokens):
+ *      dci_gpu_kv_reserve
+ *      for each layer:
+ *          dci_gpu_kv_append
+ *          dci_gpu_kv_history       keys and values of all tokens so far, on the device: the model attends to them
+ *          dci_gpu_kv_prompt_rows   in the prompt's last chunk, of the rows that dci_gpu_kv_history gave
+ *          dci_gpu_kv_end_prompt    likewise
+ *      dci_gpu_kv_step_end
+ *
  * The model computes attention among a prompt's own tokens: their keys and values are on the device when they are
- * appended.
+ * appended. That of a later chunk is exact as well, over the rows of dci_gpu_kv_history.
  * Streams are the caller's (CUDA: cudaStream_t as void *; NULL is the default stream); all calls of a step use the same
  * one. Work is queued in their order; calls return before it is done unless they say that they wait.
  * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them.
@@ -265,11 +274,46 @@ DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t la
  * included. Call it right before the sequence's dci_gpu_kv_end_prompt of the layer in the step that ends the prompt (a
  * layer remembers the last call). The caller has these rows on the device, since the prompt's own attention reads them.
  * They are as the rows of dci_gpu_kv_append, of tokens 0, 1, ..; what dci_gpu_kv_end_prompt queues reads them, under
- * the same rules. Without this call, or where the device has no memory for the summaries, or in a step without tokens,
+ * the same rules. dci_gpu_kv_history gives such rows. Without this call, or where the device has no memory for the summaries, or in a step without tokens,
  * the host builds them from its own rows before the next step. Presets that the host plans ignore the call.
  */
 DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                           const dci_kv_rows *rows);
+
+/**
+ * Brings the keys and values of all tokens of a sequence in one layer to the device, in the step that is open, after
+ * dci_gpu_kv_append of the layer: tokens of earlier steps from host memory (in layers that attend to everything, from
+ * the device), then the step's. For attention of several queries over all of them: chunks of a prompt, later turns,
+ * guessed tokens. The bits are those that were appended, also of sequences with NaN or infinity.
+ *
+ * out_rows  prepared by dci_kv_rows_init. Token t of head h as in dci_kv_rows, in memory of the library: keys [kv head]
+ *           [token][dim] without gaps, values likewise after them; all strides are given. Rows are aligned to 16 bytes.
+ *           NULL where there are no tokens.
+ * out_n     tokens.
+ *
+ * Order: work that is queued on `stream` after this call finds the rows there, and must only read them. They are valid
+ * for what is queued before the next call of this function for another layer or sequence, and before the step's end or
+ * abort; later calls overwrite memory only after that work. A repeated call for the same layer and sequence returns the
+ * same rows and queues nothing. dci_gpu_kv_prompt_rows takes them, if dci_gpu_kv_end_prompt follows before the next
+ * call.
+ *
+ * The call also starts the copy of what is expected next: of the step's next sequence with earlier tokens, then of the
+ * next layer; in the first layer for sequences of several new tokens, in later ones for those that were asked for. So
+ * with the layers and sequences in order the bus works while the model computes, on a stream of the library's own, and
+ * the copy of the first layer may overlap with the end of the step before. Any other order gives the same rows, and
+ * copies some in vain.
+ *
+ * Memory: two buffers, each for all tokens of one sequence in one layer (2 n_kv_heads dim elements a token), which grow
+ * twofold, at most to max_tokens, and are kept (buffer_bytes of dci_gpu_kv_info). Without memory for the second one
+ * copies wait for the computation before them; without memory for the first one the call is refused and changes
+ * nothing. Only growing waits for the device.
+ * Cost: earlier rows over the bus, by copy engines; 2 n_kv_heads copies for each run of adjacent (or equally distant)
+ * blocks in a piece (piece_bytes).
+ * Refused (DCI_ERR_INVALID): a layer without its rows of this step, or with rows from a graph (dci_gpu_kv_replay); a
+ * stream that is being captured.
+ */
+DCI_API dci_status dci_gpu_kv_history(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
+                                      dci_kv_rows *out_rows, size_t *out_n);
 
 /**
  * Plans one layer, by queries in device memory: n_sequences x n_query_heads rows of query_dtype, ld elements apart, in
@@ -377,8 +421,9 @@ typedef struct dci_gpu_kv_info {
         uint64_t n_missed; /**< of these, fetched */
         uint64_t n_stayed; /**< tokens read in host memory, since the hot buffer had no room */
         /**
-         * over the bus to the device: units that missed and were in no resident page, tokens counted by n_stayed, and
-         * rows that dci_gpu_kv_fork, _load, _truncate and _step_abort bring back; without recent tokens beyond the ring
+         * over the bus to the device: units that missed and were in no resident page, tokens counted by n_stayed, rows
+         * that dci_gpu_kv_fork, _load, _truncate and _step_abort bring back, and those of dci_gpu_kv_history; without
+         * recent tokens beyond the ring
          */
         uint64_t bytes_fetched;
         uint64_t bytes_written; /**< new tokens' rows to the host */

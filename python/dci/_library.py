@@ -175,6 +175,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p],
     ),
     "dci_gpu_kv_prompt_rows": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_void_p]),
+    "dci_gpu_kv_history": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_void_p]),
     "dci_gpu_kv_capture": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "dci_gpu_kv_replay": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "dci_gpu_kv_step_end": (c_int32, [c_void_p, c_void_p]),

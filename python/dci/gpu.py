@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ctypes import byref, c_int32
+from ctypes import byref, c_int32, c_size_t
 from typing import Any, ClassVar, Literal, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -35,6 +35,7 @@ from ._gpu_arrays import (
     rows_on_device,
     stream_number,
     tokens_on_device,
+    view_of,
 )
 from ._kv_base import Counts, KVBase, Sequences, number_of
 from ._kv_info import KVInfo
@@ -176,6 +177,14 @@ class GPUKVCache(KVBase):
                     kv.plan(layer, queries)             # queries (n_query_heads, dim_k); waits for them, if the host chooses
                     out = kv.attend(layer, queries)     # (n_query_heads, dim_k); nothing waits
             kv.maintain()                               # what the host chooses by; a device does it in its steps
+
+    A chunk of tokens after earlier ones (of a long prompt, a later turn, guessed tokens) attends to all of them exactly, by
+    the model's own attention over what history gives:
+
+        with kv.step(s, n):
+            for layer in range(n_layers):
+                kv.append(layer, keys, values)
+                all_keys, all_values = kv.history(layer, s)     # (n_kv_heads, n_tokens, dim_k) each, on the device
 
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
     them, in the order that reserve was given; rows of one sequence follow those of another. include/dci/offload.h has all
@@ -320,6 +329,34 @@ class GPUKVCache(KVBase):
         rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
         rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
         return rows
+
+    def history(self, layer: SupportsIndex, sequence: SupportsIndex) -> tuple[Any, Any]:
+        """Keys and values of all tokens of a sequence in one layer, on the device: those of earlier steps and of the step
+        that is open, after append of the layer. For exact attention of several queries: chunks of a prompt, later turns,
+        guessed tokens.
+
+        Returns (n_kv_heads, n_tokens, dim_k) and (n_kv_heads, n_tokens, dim_v), each contiguous, in the cache's memory and
+        not to be written to: tensors where torch is imported; else on the host device arrays (bfloat16 as uint16), on a GPU
+        objects with `__cuda_array_interface__`. Work that is queued on the step's stream afterwards finds the rows there.
+        They last for what is queued before the next call for another layer or sequence, and before the step ends: the next
+        call starts to overwrite them after that work. What reads them later, also the CPU, finds other rows.
+
+        Rows come over the bus while the model computes: the call also starts the copy of what is expected next, the step's
+        next sequence or layer. It takes device memory for two buffers of all tokens of a sequence in one layer
+        (info().buffer_bytes); without memory for one it raises an exception and changes nothing. To name the rows for the
+        end of a prompt that came in chunks:
+
+            kv.prompt_rows(layer, s, all_keys.swapaxes(0, 1), all_values.swapaxes(0, 1))
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        rows, n = prepared(_kv_structs.KVRows), c_size_t()
+        self._call("history", handle, self._stream(step), number, number_of(sequence), byref(rows), byref(n))
+        heads, device = self._heads[0], self._gpu._device
+        found = [
+            view_of(at or 0, (heads, n.value, dim), self._row, device, self._handle)
+            for at, dim in ((rows.keys, self._shape[0]), (rows.values, self._shape[1]))
+        ]
+        return found[0], found[1]
 
     def prompt_rows(self, layer: SupportsIndex, sequence: SupportsIndex, keys: Any, values: Any) -> None:
         """For prompts that came in several steps, where the device plans: names the rows of all of a sequence's tokens in

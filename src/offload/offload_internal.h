@@ -65,6 +65,7 @@ typedef struct dci_gpu_kv_row {
         } step;
         /* Resident pages (resident.c). */
         uint32_t stepped;          /* the last step that it was in */
+        uint32_t asked;            /* the last step in which the caller asked for all of its rows (history.h) */
         size_t n_resident, oldest; /* pages; none before this one is resident */
         size_t cursor;             /* of the step that evicts */
 } dci_gpu_kv_row;
@@ -78,6 +79,8 @@ typedef struct dci_gpu_kv_layer {
         size_t n_longest;        /* tokens attended to by the plan's longest list */
         int32_t *answer;         /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
         void *arrived;           /* event: rows and queries of the prompt are in host memory */
+        void *stored[2];         /* event of every second step: its rows are in host memory (history.h) */
+        uint32_t stored_at[2];   /* the step that recorded it */
         dci_kv_rows rows;        /* of the step; strides are given */
         dci_kv_rows prompt_rows; /* of all of prompt_sequence; keys NULL: they were not named in this step */
         int64_t prompt_sequence;
@@ -159,6 +162,7 @@ struct dci_gpu_kv {
         struct dci_gpu_kv_tail *tail;
         struct dci_gpu_kv_baselines *baselines;
         struct dci_gpu_kv_prompts *prompts;
+        struct dci_gpu_kv_history_buffers *history;
 
         /* Locked memory, mapped: address on the device = pointer - pinned + pinned_device. */
         unsigned char *pinned, *pinned_device;
@@ -190,7 +194,7 @@ struct dci_gpu_kv {
         size_t scratch_bytes;
         int64_t *names;
 
-        void *side;
+        void *side, *history_stream;
         void *record_events[DCI_GPU_KV_RECORDS], *staging_events[DCI_GPU_KV_STAGING];
         void *main_event, *side_event, *step_event, *query_event;
         size_t next_staging;

@@ -73,6 +73,14 @@ unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t
         return dci_kv_page_at(kv->host, layer, block, 0).keys;
 }
 
+unsigned char *dci_gpu_kv_dense_block(const dci_gpu_kv *kv, size_t layer, int32_t block)
+{
+        const dci_kv_pool *pool = &kv->host->pool;
+        const size_t number = (size_t)block, in_piece = number & (pool->piece_blocks - 1);
+        return kv->pool->dense_pieces[number >> pool->piece_shift] +
+               (kv->layers[layer].index * pool->piece_blocks + in_piece) * pool->block_bytes;
+}
+
 static dci_gpu_pool make_pool(const dci_gpu_kv *kv, unsigned char **pieces, size_t layer)
 {
         const dci_kv_pool *pool = &kv->host->pool;
@@ -170,11 +178,9 @@ dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_
                         continue;
                 for (size_t b = first, end; b < first + n; b = end) {
                         end = dci_gpu_kv_run_end(kv, table, b, first + n);
-                        const size_t block = (size_t)table[b], in_piece = block & (pool->piece_blocks - 1);
-                        unsigned char *to = kv->pool->dense_pieces[block >> pool->piece_shift] +
-                                            (kv->layers[l].index * pool->piece_blocks + in_piece) * pool->block_bytes;
                         const size_t n_bytes = (end - b) * pool->block_bytes;
-                        DCI_TRY(kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, dci_gpu_kv_dense_block(kv, l, table[b]),
+                                              dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
                         kv->bytes_refilled += n_bytes;
                 }
         }

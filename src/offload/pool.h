@@ -34,6 +34,8 @@ size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t fir
 /* Uploads n entries of the row's table, from number `first` on. */
 dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block);
+/* Of a layer that attends to everything: the block on the device. */
+unsigned char *dci_gpu_kv_dense_block(const dci_gpu_kv *kv, size_t layer, int32_t block);
 
 /* Kernel arguments: memory of a layer, tables of all rows, sizes of lists. pieces and keys are NULL where a layer has
  * none. */

@@ -117,18 +117,6 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
 
 /* --- dci_gpu_kv_end_prompt ---------------------------------------------------------------------------------------- */
 
-/* Finds a sequence of the step that is open. */
-static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
-{
-        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
-        *out = dci_gpu_kv_find(kv, sequence);
-        if (*out == NULL)
-                return DCI_ERR_NOT_FOUND;
-        if (!(*out)->stepping)
-                return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
-        return DCI_OK;
-}
-
 static dci_status check(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_positions,
                         const void *queries, size_t ld, bool *out_reads)
 {
@@ -155,7 +143,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
         size_t rows, n_bytes = 0;
         unsigned char *copy = NULL;
         dci_gpu_kv_row *row = NULL;
-        DCI_TRY(find_stepping(kv, stream, layer, sequence, &row));
+        DCI_TRY(dci_gpu_kv_find_stepping(kv, stream, layer, sequence, &row));
         DCI_TRY(check(kv, layer, row, n_positions, queries, ld, &reads_queries));
         /* Gaps between the rows are copied, too. */
         if (reads_queries && (!dci_mul(n_positions, kv->shape.n_query_heads, &rows) ||
@@ -185,7 +173,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
 static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
 {
         dci_gpu_kv_row *row = NULL;
-        DCI_TRY(find_stepping(kv, stream, layer, sequence, &row));
+        DCI_TRY(dci_gpu_kv_find_stepping(kv, stream, layer, sequence, &row));
         DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows));
         kv->layers[layer].prompt_sequence = sequence;
         return DCI_OK;

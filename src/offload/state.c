@@ -70,6 +70,7 @@ dci_status dci_gpu_kv_drain(dci_gpu_kv *kv)
         DCI_GPU_KV_TRY(kv, kv->step.open ? dci_gpu_kv_join_ahead(kv) : kv->ops->event_wait(kv->gpu, kv->step_event));
         if (kv->step.open)
                 DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->step.stream));
+        DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->history_stream));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -114,6 +115,25 @@ dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
         if (layer >= kv->shape.n_layers)
                 return dci_fail(DCI_ERR_INVALID, "layer is %zu, expected less than %zu", layer, kv->shape.n_layers);
         return DCI_OK;
+}
+
+dci_status dci_gpu_kv_find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
+{
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
+        *out = dci_gpu_kv_find(kv, sequence);
+        if (*out == NULL)
+                return DCI_ERR_NOT_FOUND;
+        if (!(*out)->stepping)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
+        return DCI_OK;
+}
+
+size_t dci_gpu_kv_step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        size_t i = 0;
+        while (kv->step.rows[i] != dci_gpu_kv_row_number(kv, row))
+                i++;
+        return i;
 }
 
 dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out)

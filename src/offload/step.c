@@ -207,12 +207,25 @@ static dci_status pack(dci_gpu_kv *kv, size_t layer)
                                                   .page_shift = kv->page_shift,
                                                   .key_bytes = (uint32_t)kv->row_bytes,
                                                   .value_bytes = (uint32_t)kv->row_bytes,
-                                                  .block_bytes = kv->host->pool.block_bytes};
+                                                  .block_bytes = kv->host->pool.block_bytes,
+                                                  .head_bytes = 2 * page * kv->row_bytes,
+                                                  .value_at = page * kv->row_bytes};
                         DCI_TRY(pack_some(kv, layer, &args, table + b));
                         kv->step.packed = true;
                 }
         }
         return DCI_OK;
+}
+
+/* Records when the layer's rows are in host memory. Without this event, which single tokens do not record, what copies
+ * them back waits for the whole step. */
+static dci_status mark_stored(dci_gpu_kv *kv, size_t layer)
+{
+        dci_gpu_kv_layer *at = &kv->layers[layer];
+        if (kv->step.n_tokens <= kv->step.n)
+                return DCI_OK;
+        at->stored_at[kv->now % 2] = kv->now;
+        return kv->ops->event_record(kv->gpu, at->stored[kv->now % 2], kv->step.packed ? kv->side : kv->step.stream);
 }
 
 static dci_status store(dci_gpu_kv *kv, size_t layer)
@@ -243,6 +256,7 @@ static dci_status store(dci_gpu_kv *kv, size_t layer)
                 DCI_TRY(dci_gpu_kv_build(kv));
         DCI_TRY(kv->ops->append(kv->gpu, kv->step.stream, &args));
         DCI_TRY(pack(kv, layer));
+        DCI_TRY(mark_stored(kv, layer));
         kv->bytes_written += (uint64_t)kv->step.n_tokens * kv->shape.n_kv_heads * 2 * kv->row_bytes;
         return DCI_OK;
 }

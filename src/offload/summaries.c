@@ -249,20 +249,11 @@ static bool alloc_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
         return status == DCI_OK;
 }
 
-/* A row's number among the sequences of the step that is open. */
-static size_t step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        size_t i = 0;
-        while (kv->step.rows[i] != dci_gpu_kv_row_number(kv, row))
-                i++;
-        return i;
-}
-
 dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_kv_layer *at = &kv->layers[layer];
-        const size_t i = step_number(kv, row), es = kv->es;
+        const size_t i = dci_gpu_kv_step_number(kv, row), es = kv->es;
         const bool named = at->prompt_rows.keys != NULL && at->prompt_sequence == row->id;
         const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
         const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
