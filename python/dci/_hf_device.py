@@ -131,6 +131,10 @@ class Engine:
             now.close()
 
 
+def _refused(*args: Any) -> Any:
+    raise InvalidError("a KV cache on a device is made by its model's engine")
+
+
 class DeviceSession(Session):
     """A Session whose KV cache is a GPUKVCache that it shares with others of its engine."""
 
@@ -145,10 +149,7 @@ class DeviceSession(Session):
         self.captured = False  # the forward under way is a graph's: its step is begun and ended around it
         self.ends = False  # the forward under way ends the prompt
         self.fresh = -1  # steps of one token since a graph's conditions were looked at; -1: not yet
-        super().__init__(self._refused, n_layers, observe, store)
-
-    def _refused(self, *args: Any) -> Any:
-        raise InvalidError("a cache on a device is made by its model's engine")
+        super().__init__(_refused, n_layers, observe, store)
 
     # --- sequences -----------------------------------------------------------------------------------------------------
 
@@ -189,6 +190,7 @@ class DeviceSession(Session):
         self._use(shared, sequences)
 
     def _forks(self, rows: Iterable[int]) -> list[int]:
+        self.engine.collect()
         forks = super()._forks(rows)
         if self.shared is not None:
             self.shared.n_open += len(forks)
