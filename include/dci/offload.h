@@ -274,8 +274,9 @@ DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t la
  * included. Call it right before the sequence's dci_gpu_kv_end_prompt of the layer in the step that ends the prompt (a
  * layer remembers the last call). The caller has these rows on the device, since the prompt's own attention reads them.
  * They are as the rows of dci_gpu_kv_append, of tokens 0, 1, ..; what dci_gpu_kv_end_prompt queues reads them, under
- * the same rules. dci_gpu_kv_history gives such rows. Without this call, or where the device has no memory for the summaries, or in a step without tokens,
- * the host builds them from its own rows before the next step. Presets that the host plans ignore the call.
+ * the same rules. dci_gpu_kv_history gives such rows, also in a step of no tokens that only ends the prompt. Without
+ * this call, or where the device has no memory for the summaries, the host builds them from its own rows before the
+ * next step. Presets that the host plans ignore the call.
  */
 DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                           const dci_kv_rows *rows);
@@ -309,6 +310,7 @@ DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t l
  * nothing. Only growing waits for the device.
  * Cost: earlier rows over the bus, by copy engines; 2 n_kv_heads copies for each run of adjacent (or equally distant)
  * blocks in a piece (piece_bytes).
+ * In a step of no tokens dci_gpu_kv_append is not needed.
  * Refused (DCI_ERR_INVALID): a layer without its rows of this step, or with rows from a graph (dci_gpu_kv_replay); a
  * stream that is being captured.
  */

@@ -217,7 +217,7 @@ class DeviceSession(Session):
 
     # --- a forward -----------------------------------------------------------------------------------------------------
 
-    def check(self, states: torch.Tensor) -> None:
+    def check_device(self, states: torch.Tensor) -> None:
         """Refuses keys that are not on the engine's device."""
         device = self.engine.gpu.device
         there = "cpu" if device == "host" else f"cuda:{device}"
@@ -227,40 +227,39 @@ class DeviceSession(Session):
                 "call dci.transformers.enable(model) again after it was moved"
             )
 
-    def _begin(self, call: Call) -> None:
+    def _fit(self, call: Call) -> None:
+        """Finds a KV cache; refuses states of another shape or dtype than it has."""
         if self.captured:
             return
         batch, n_new = call.states[1].shape[0], call.states[1].shape[2]
-        self.check(call.states[1])
-        pads = pads_on_device(call.mask, batch, self.seen + n_new)
-        if self.sequences and pads != self.pads and call.mask is not None:
-            raise InvalidError(f"the attention mask hides {pads} tokens in front, earlier ones hid {self.pads}")
-        if self.sequences and batch != len(self.pads):
-            raise InvalidError(f"a forward of {batch} sequences, but the cache holds {len(self.pads)}")
-        if n_new == 1 and self.seen > 0:
-            self.end_prompt()
+        if self.kv is None:
+            self.shared = self.engine.acquire(2 * batch if self.beams else batch, max(self.seen + n_new, self.wanted_tokens))
+            self.kv, self.scaling = self.shared.kv, call.scaling
+        self.make = lambda *_: self._kv
+        super()._fit(call)
+
+    def _begin(self, call: Call) -> None:
+        if self.captured:
+            return
+        super()._begin(call)
+        self.ends = not self.prompted and self.whole_prompt is not None and self.seen + self.n_new >= self.whole_prompt
+
+    def _find_pads(self, mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
+        if mask is None and self.sequences:
+            return self.pads
+        found = pads_on_device(mask, batch, n)
         if not self.sequences:
-            self.scaling = call.scaling
-            self._open(batch, self.seen + n_new)
-            self.pads = pads
-        self.reserve([n_new - (pad if self.seen == 0 else 0) for pad in self.pads])
-        self.n_new = n_new
-        self.ends = not self.prompted and self.whole is not None and self.seen + n_new >= self.whole
+            return found
+        pads = [pad if pad < self.seen else new for pad, new in zip(self.pads, found)]
+        if found != pads:
+            raise InvalidError(f"the attention mask hides {found} tokens in front, earlier ones hid {self.pads}")
+        return pads
 
-    def reserve(self, n_tokens: list[int] | int) -> None:
-        """Begins a step of the KV cache."""
+    def _reserve(self, n_tokens: list[int]) -> None:
         try:
-            self._kv.reserve(self.sequences, n_tokens)
+            super()._reserve(n_tokens)
         except LimitError as error:
-            self._emptied()
             raise LimitError(f"{error}: dci.transformers.enable(model, max_tokens=...) has room for more") from None
-        except BaseException:
-            self._emptied()
-            raise
-
-    def _emptied(self) -> None:
-        if self.seen == 0:
-            self.clear()
 
     def check_numbers(self) -> None:
         """Refuses to go on from rows with NaN or infinity, as far as the device has seen them."""

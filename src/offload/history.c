@@ -276,7 +276,7 @@ static dci_status check(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequ
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", out_rows == NULL ? "out_rows" : "out_n");
         DCI_TRY(dci_check_struct_size("dci_kv_rows", out_rows, out_rows->struct_size, sizeof *out_rows));
         DCI_TRY(dci_gpu_kv_find_stepping(kv, stream, layer, sequence, out_row));
-        if (!kv->layers[layer].appended)
+        if (!kv->layers[layer].appended && kv->step.n_tokens > 0)
                 return dci_fail(DCI_ERR_INVALID, "layer %zu has not got its rows in this step", layer);
         if (kv->step.n_tokens > 0 && kv->layers[layer].rows.keys == NULL)
                 return dci_fail(DCI_ERR_INVALID, "layer %zu gets its rows of this step from a graph", layer);

@@ -174,7 +174,8 @@ static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t 
 {
         dci_gpu_kv_row *row = NULL;
         DCI_TRY(dci_gpu_kv_find_stepping(kv, stream, layer, sequence, &row));
-        DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows));
+        const size_t n = row->n + kv->step.wanted[dci_gpu_kv_step_number(kv, row)];
+        DCI_TRY(dci_gpu_kv_check_rows(kv, n, rows, &kv->layers[layer].prompt_rows));
         kv->layers[layer].prompt_sequence = sequence;
         return DCI_OK;
 }

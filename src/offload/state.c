@@ -136,13 +136,13 @@ size_t dci_gpu_kv_step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return i;
 }
 
-dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out)
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, size_t n_tokens, const dci_kv_rows *rows, dci_kv_rows *out)
 {
         const size_t all = kv->shape.n_kv_heads * kv->dim, dim = kv->dim, es = kv->es;
         if (rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
         DCI_TRY(dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows));
-        if (kv->step.n_tokens == 0) {
+        if (n_tokens == 0) {
                 *out = (dci_kv_rows){.struct_size = sizeof *rows, .values = rows->values};
                 return DCI_OK;
         }

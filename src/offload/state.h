@@ -48,8 +48,8 @@ dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);
 /* The same, and finds a sequence of that step; its number among those of the step. */
 dci_status dci_gpu_kv_find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out);
 size_t dci_gpu_kv_step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
-/* Checks rows of the step on the device; `out` gets all strides, in elements, and no keys if the step has no tokens. */
-dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out);
+/* Checks rows of n_tokens tokens on the device; `out` gets all strides, in elements, and no keys if there are none. */
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, size_t n_tokens, const dci_kv_rows *rows, dci_kv_rows *out);
 
 /* Refuses more device memory than max_device_bytes allows. */
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more);

@@ -267,7 +267,7 @@ static dci_status append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_k
         DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
         if (kv->layers[layer].appended)
                 return dci_fail(DCI_ERR_INVALID, "layer %zu has got its rows in this step already", layer);
-        DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &checked));
+        DCI_TRY(dci_gpu_kv_check_rows(kv, kv->step.n_tokens, rows, &checked));
         DCI_TRY(dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows));
         kv->layers[layer].appended = true;
         kv->layers[layer].rows = checked;
