@@ -202,7 +202,9 @@ set(dci_sources
     src/offload/state.c
     src/offload/step.c
     src/offload/summaries.c
+    src/offload/swap.c
     src/offload/tail.c
+    src/offload/trim.c
     src/offload/upload.c)
 
 # Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.

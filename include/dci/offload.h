@@ -145,7 +145,8 @@ typedef struct dci_gpu_kv_config {
          * host memory is locked in pieces of at least so many bytes, and a piece is divided among the layers. 0
          * (default): 8 MiB for each layer, at least 64 MiB; at most what all sequences may need, and a quarter of the
          * dci_kv's max_bytes. Devices translate addresses faster where a layer's rows are contiguous
-         * (docs/gpu-internals.md): small pieces slow down fetching, 32 MiB for each layer are another 5 % faster
+         * (docs/gpu-internals.md): small pieces slow down fetching, 32 MiB for each layer are another 5 % faster.
+         * Summaries on the device have pieces of this size, but of at most some 32 MiB
          */
         size_t piece_bytes;
         /** 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
@@ -171,8 +172,8 @@ typedef struct dci_gpu_kv dci_gpu_kv;
  * rows; device_resident_bytes, as far as all sequences may need them; tables; where the device plans, scores of one
  * layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
  * least one; further sequences are scored in later launches. Dense layers grow with the pool. Summaries on the device
- * grow with the sequences, in chunks of 512 tokens that forks share, in pieces of some 32 MiB that only
- * dci_gpu_kv_destroy gives back: of a token, layer and kv head, codes take bits * dim / 8 + 2 bytes, pages' means 2 dim
+ * grow with the sequences, in chunks of 512 tokens that forks share, in pieces of up to some 32 MiB that stay until
+ * dci_gpu_kv_trim: of a token, layer and kv head, codes take bits * dim / 8 + 2 bytes, pages' means 2 dim
  * / page_tokens, other rows of pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens.
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
@@ -206,6 +207,44 @@ DCI_API dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t 
 DCI_API dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence);
 DCI_API dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequence);
+
+/**
+ * Swaps out a sequence that will be idle for a while: it gives up its place among max_sequences, its summaries on the
+ * device and its resident pages. Its tokens stay in host memory, and so does what only the device had of it: codes or
+ * pages' summaries (dci_gpu_kv_create has their size; none where the host plans or lists clusters, nor after
+ * dci_gpu_kv_maintain, _save or _load, when the host has its own), and the lists of a schedule. They count for
+ * max_bytes of the dci_kv_config, else the call is refused and nothing has changed. Freed memory serves other sequences;
+ * dci_gpu_kv_trim gives it back to the device.
+ *
+ * A sequence that is swapped out can be closed, saved (the host makes its codes first), forked, polled, read through
+ * dci_gpu_kv_host, and swapped in. A fork is not swapped out: it needs a place on the device, and shares no memory there
+ * with sequences that are swapped in later. Steps, dci_gpu_kv_truncate and dci_gpu_kv_maintain refuse it
+ * (DCI_ERR_INVALID); dci_gpu_kv_maintain of all sequences leaves it out. dci_kv_get_info counts it.
+ *
+ * With them, all sequences together may have 64 times max_tokens tokens more than max_sequences allow, in at most 65,536
+ * more pieces of piece_bytes; then dci_gpu_kv_reserve is DCI_ERR_FULL.
+ *
+ * DCI_ERR_INVALID: it is in the middle of a step, or swapped out already. Waits for the device. Cost: copies what only
+ * the device has, at the speed of one core's copies to new memory.
+ */
+DCI_API dci_status dci_gpu_kv_swap_out(dci_gpu_kv *kv, int64_t sequence);
+/**
+ * Gives a sequence that was swapped out a place on the device again, whichever is free. It goes on with the same plans
+ * and outputs as if it had stayed; only its hot buffer is empty, and its pages are resident as far as places are free
+ * (so n_missed and bytes_fetched differ). The sink, the ring and dense layers are read in host memory.
+ * DCI_ERR_FULL: there are max_sequences on the device, or max_device_bytes does not allow what it needs. If that is
+ * refused, or the device has no memory, nothing has changed. DCI_ERR_INVALID: it is not swapped out. Waits for the
+ * device.
+ */
+DCI_API dci_status dci_gpu_kv_swap_in(dci_gpu_kv *kv, int64_t sequence);
+/**
+ * Gives back what sequences have used and none uses now: pieces of summaries and of keys and values, on the device and
+ * in locked host memory, that are entirely free; dense layers' pieces that hold blocks of swapped-out sequences only;
+ * buffers for ends of prompts. What is left free within pieces stays. Steps take it again as they need it, which costs
+ * an allocation (and locking of host memory) each: so closing a sequence keeps it. Captured launches stay valid.
+ * DCI_ERR_INVALID: a step is open. Waits for the device.
+ */
+DCI_API dci_status dci_gpu_kv_trim(dci_gpu_kv *kv);
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
 

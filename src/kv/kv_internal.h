@@ -37,8 +37,9 @@ typedef struct dci_kv_pool {
         size_t block_bytes;  /* of one layer; 0: the caller's layout */
         size_t piece_blocks; /* blocks that are allocated together, in all layers: a power of two */
         size_t piece_shift, piece_bytes;
-        unsigned char **pieces;
-        size_t n_pieces, piece_capacity;
+        unsigned char **pieces;          /* NULL: a gap, whose blocks have no memory */
+        size_t n_pieces, piece_capacity; /* n_pieces: with gaps */
+        size_t n_gaps;
         size_t n_blocks, n_free, max_blocks;
         bool caller_blocks; /* the caller assigns blocks to sequences: none is free or taken */
         uint32_t *refs;     /* by block */

@@ -21,6 +21,7 @@
 #include "offload/prompt_kmeans.h"
 #include "offload/resident.h"
 #include "offload/schedule.h"
+#include "offload/swap.h"
 #include "offload/tail.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)
@@ -382,6 +383,8 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
         dci_may_fail(false);
         destroy_events(kv);
         dci_gpu_kv_prompts_destroy(kv);
+        while (kv->swapped != NULL)
+                dci_gpu_kv_swap_free(kv, kv->swapped);
         dci_kv_destroy(kv->host);
         dci_gpu_kv_history_free(kv);
         dci_gpu_kv_free_all(kv);
@@ -404,11 +407,13 @@ static dci_status poll_rows(dci_gpu_kv *kv, size_t n, const int64_t *sequences, 
         if (n > 0 && (sequences == NULL || out_bad == NULL))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
         for (size_t i = 0; i < n; i++)
-                if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
-                        return DCI_ERR_NOT_FOUND;
+                if (dci_gpu_kv_find(kv, sequences[i]) == NULL && dci_gpu_kv_find_swapped(kv, sequences[i]) == NULL)
+                        return dci_gpu_kv_no_row(kv, sequences[i]);
         for (size_t i = 0; i < n; i++) {
-                const size_t row = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
-                out_bad[i] = *(volatile const int32_t *)&kv->bad[row] != 0;
+                const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
+                const volatile int32_t *bad = row != NULL ? &kv->bad[dci_gpu_kv_row_number(kv, row)]
+                                                          : &dci_gpu_kv_find_swapped(kv, sequences[i])->bad;
+                out_bad[i] = *bad != 0;
         }
         return DCI_OK;
 }

@@ -471,6 +471,11 @@ static bool truncate_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, co
         return less;
 }
 
+dci_status dci_gpu_kv_clusters_restore(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return upload(kv, row);
+}
+
 dci_status dci_gpu_kv_clusters_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         const size_t here = dci_gpu_kv_row_number(kv, from), there = dci_gpu_kv_row_number(kv, to);

@@ -272,6 +272,16 @@ dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                                                                                    : DCI_OK;
 }
 
+dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        DCI_TRY(dci_kv_wait(kv->host, row->id));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (sequence->layers[l].prompt_due)
+                        DCI_TRY(set_codes(kv->host, &sequence->layers[l], NULL, 0));
+        return DCI_OK;
+}
+
 /* --- a prompt that ends in a step which plans --------------------------------------------------------------------- */
 
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer)

@@ -37,6 +37,9 @@
 #define DCI_GPU_KV_STAGING 8                 /* buffers through which a prompt's rows go to the host, in turn */
 #define DCI_GPU_LEARNED_BLOCK ((size_t)4096) /* bytes of 32 rows' learned codes that the device takes, at most */
 #define DCI_GPU_KV_MAX_SEQUENCES ((size_t)4096)
+/* Sequences of max_tokens that tables of host memory have room for beyond max_sequences; in at most so many pieces. */
+#define DCI_GPU_KV_SWAPPED ((size_t)64)
+#define DCI_GPU_KV_MORE_PIECES ((size_t)65536)
 
 /* Where a row's transforms and summaries are up to date (kv/former.h). */
 enum {
@@ -69,6 +72,15 @@ typedef struct dci_gpu_kv_row {
         size_t n_resident, oldest; /* pages; none before this one is resident */
         size_t cursor;             /* of the step that evicts */
 } dci_gpu_kv_row;
+
+/* A sequence that has no row (swap.c), and what only the device had of it. */
+typedef struct dci_gpu_kv_swapped {
+        struct dci_gpu_kv_swapped *next;
+        dci_gpu_kv_row row; /* as it was; `where` is ON_HOST if the host has all summaries */
+        int32_t bad;
+        size_t n_chunks, n_bytes; /* of summaries in the image; of this struct and its image */
+        unsigned char image[];
+} dci_gpu_kv_swapped;
 
 typedef struct dci_gpu_kv_layer {
         bool dense;
@@ -145,6 +157,7 @@ struct dci_gpu_kv {
         bool groups;              /* some layer forms groups */
 
         dci_gpu_kv_row *rows;
+        dci_gpu_kv_swapped *swapped;
         uint16_t *row_hints; /* by the lowest bits of an id: the row that one with these had last (dci_gpu_kv_find) */
         size_t n_row_hints;
         dci_gpu_kv_layer *layers;

@@ -37,7 +37,7 @@ static dci_status queries_room(dci_gpu_kv *kv, size_t layer, size_t n_bytes, uns
         return DCI_OK;
 }
 
-void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv)
+void dci_gpu_kv_prompts_trim(dci_gpu_kv *kv)
 {
         for (dci_gpu_kv_query_chunk *c = kv->prompts->chunks, *next; c != NULL; c = next) {
                 next = c->next;
@@ -45,6 +45,11 @@ void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv)
                 dci_free(kv->gpu->context, c, 1, sizeof *c);
         }
         kv->prompts->chunks = NULL;
+}
+
+void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_prompts_trim(kv);
         dci_free(kv->gpu->context, kv->prompts->ends, kv->prompts->capacity, sizeof *kv->prompts->ends);
         kv->prompts->ends = NULL;
 }

@@ -35,6 +35,8 @@ void dci_gpu_kv_hand_over_ready(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_hand_over(dci_gpu_kv *kv, size_t n);
 dci_status dci_gpu_kv_hand_over_layer(dci_gpu_kv *kv, size_t layer);
 void dci_gpu_kv_forget_ends(dci_gpu_kv *kv);
+/* Frees the memory for queries, between steps. */
+void dci_gpu_kv_prompts_trim(dci_gpu_kv *kv);
 void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv);
 
 #endif

@@ -93,16 +93,37 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
                         *hint = (uint16_t)r;
                         return &kv->rows[r];
                 }
-        dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
         return NULL;
+}
+
+dci_gpu_kv_swapped *dci_gpu_kv_find_swapped(const dci_gpu_kv *kv, int64_t sequence)
+{
+        dci_gpu_kv_swapped *s = kv->swapped;
+        while (s != NULL && s->row.id != sequence)
+                s = s->next;
+        return s;
+}
+
+dci_status dci_gpu_kv_no_row(const dci_gpu_kv *kv, int64_t sequence)
+{
+        if (dci_gpu_kv_find_swapped(kv, sequence) != NULL)
+                return dci_fail(DCI_ERR_INVALID,
+                                "sequence %lld is swapped out: dci_gpu_kv_swap_in gives it a place on the device again",
+                                (long long)sequence);
+        return dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
+}
+
+dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row)
+{
+        return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
+                        (long long)row->id);
 }
 
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         /* The device writes this. */
         if (*(volatile const int32_t *)&kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
-                return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
-                                (long long)row->id);
+                return dci_gpu_kv_bad_rows(row);
         return DCI_OK;
 }
 
@@ -122,7 +143,7 @@ dci_status dci_gpu_kv_find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, 
         DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
         *out = dci_gpu_kv_find(kv, sequence);
         if (*out == NULL)
-                return DCI_ERR_NOT_FOUND;
+                return dci_gpu_kv_no_row(kv, sequence);
         if (!(*out)->stepping)
                 return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
         return DCI_OK;

@@ -39,10 +39,14 @@ dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv);
 /* Makes the step's stream wait for lists that are selected ahead (schedule.c). */
 dci_status dci_gpu_kv_join_ahead(dci_gpu_kv *kv);
 
-/* NULL with an error for an unknown sequence. */
+/* A sequence's row; a sequence that has none. NULL: there is no such sequence. */
 dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence);
+dci_gpu_kv_swapped *dci_gpu_kv_find_swapped(const dci_gpu_kv *kv, int64_t sequence);
+/* Fails, and says why there is no row. */
+dci_status dci_gpu_kv_no_row(const dci_gpu_kv *kv, int64_t sequence);
 /* Refuses a row that has got NaN or infinity, as far as the device's work is done. */
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row);
 /* Checks that a step is open on this stream, and that there is such a layer. */
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);
 /* The same, and finds a sequence of that step; its number among those of the step. */

@@ -34,7 +34,7 @@ static dci_status check_reserve(dci_gpu_kv *kv, void *stream, size_t n, const in
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
                 const size_t more = n_tokens != NULL ? n_tokens[i] : 1;
                 if (row == NULL)
-                        return DCI_ERR_NOT_FOUND;
+                        return dci_gpu_kv_no_row(kv, sequences[i]);
                 if (more > kv->config.max_tokens - row->n)
                         return dci_fail(DCI_ERR_LIMIT,
                                         "sequence %lld has %zu tokens and would get %zu more, but max_tokens is %zu",
@@ -114,6 +114,17 @@ static dci_status begin_step(dci_gpu_kv *kv)
         return kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_build(kv) : DCI_OK;
 }
 
+/* Blocks may be in a piece that a trim has taken from the device. */
+static dci_status dense_ready(dci_gpu_kv *kv)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK && kv->pool->n_dense_gaps > 0; i++) {
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                status = dci_gpu_kv_dense_ready(kv, row, row->n >> kv->page_shift);
+        }
+        return status;
+}
+
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
 {
         const bool groups = kv->groups && !kv->planner.on;
@@ -135,6 +146,11 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         }
         DCI_TRY(dci_gpu_kv_planner_reserve(kv));
         DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens)));
+        const dci_status dense = dense_ready(kv);
+        if (dense != DCI_OK) {
+                dci_kv_step_abort(kv->host, n, sequences);
+                return dense;
+        }
         kv->step.open = true;
         kv->now++;
         kv->n_steps++;
@@ -351,7 +367,7 @@ static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t 
                         DCI_TRY(dci_gpu_kv_upload(kv, &kv->rows[r]));
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                DCI_TRY(row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_upload(kv, row));
+                DCI_TRY(row == NULL ? dci_gpu_kv_no_row(kv, sequences[i]) : dci_gpu_kv_upload(kv, row));
         }
         return DCI_OK;
 }
@@ -362,7 +378,7 @@ static dci_status check_between(dci_gpu_kv *kv, size_t n_sequences, const int64_
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
                 if (row == NULL)
-                        return DCI_ERR_NOT_FOUND;
+                        return dci_gpu_kv_no_row(kv, sequences[i]);
                 if (row->stepping)
                         return dci_fail(DCI_ERR_INVALID,
                                         "sequence %lld is in the middle of a step: end it, or take it back",
@@ -384,7 +400,7 @@ static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
                         kv->names[n++] = kv->rows[r].id;
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                DCI_TRY(row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_check_good(kv, row));
+                DCI_TRY(row == NULL ? dci_gpu_kv_no_row(kv, sequences[i]) : dci_gpu_kv_check_good(kv, row));
         }
         return sequences == NULL ? dci_kv_maintain(kv->host, n, kv->names)
                                  : dci_kv_maintain(kv->host, n_sequences, sequences);
