@@ -21,6 +21,7 @@ from .gpu import GPUKVCache
 
 _CLASSES = tuple(8192 * 4**i for i in range(8))  # tokens that launches are sized for
 _ADAPTERS = ("_active_adapter", "_disable_adapters", "merged_adapters", "scaling")  # what PEFT switches in a module
+_RECORDING = "transformers.utils.output_capturing"  # of hooks that collect outputs, which a graph's are as well
 _CHECKED = 32  # every so many steps the attention mask is looked at, which waits for the device
 
 
@@ -66,9 +67,10 @@ class Graphs:
         if session.shared is None or split is None or not self._checked(session, kwargs):
             return None
         tensors, key = split
+        session.swap_in()
         session.check_numbers()
         step = session.shared.graphs.get(key)
-        if step is not None and (step.version != self.version or step.weights != [p.data_ptr() for p in self.parameters]):
+        if step is not None and (step.version != self.version or not self._launch(cache, step, tensors, key[2])):
             del session.shared.graphs[key]
             step = None
         if step is None:
@@ -79,28 +81,33 @@ class Graphs:
             if step is None:
                 return None
             session.shared.graphs[key] = step
-        else:
-            self._launch(cache, step, tensors, key[2])
         session.n_new = 1
         session.advance()
         return self._output(step, cache)
 
-    def _launch(self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], bound: int) -> None:
+    def _launch(self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], bound: int) -> bool:
+        """Runs a step; not where the weights are others than those it was captured with, which is seen while it runs."""
         session, kv = cache.session, cache.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache)
         for name, tensor in tensors.items():
             step.inputs[name].copy_(tensor)
-        session.reserve(1)
+        session._reserve([1] * len(session.sequences))
         try:
             if isinstance(step.graph, _Rerun):
                 self._rerun(session, cache, step)
             else:
                 kv.replay(bound)
                 step.graph.replay()
-            kv.step_end()
+            same = step.weights == [p.data_ptr() for p in self.parameters]
+            if same:
+                kv.step_end()
+            else:
+                kv.step_abort()
         except BaseException:
-            kv.step_abort()
+            if kv.in_step:
+                kv.step_abort()
             raise
+        return same
 
     # --- what a graph depends on ---------------------------------------------------------------------------------------
 
@@ -151,7 +158,8 @@ class Graphs:
         """Whether a graph repeats all that the model does. A model that is another one than before is a new version."""
         state: list[Any] = []
         for name, module in self.model.named_modules():
-            if module is not self.model and (module._forward_hooks or module._forward_pre_hooks):
+            hooks = (*module._forward_hooks.values(), *module._forward_pre_hooks.values())
+            if module is not self.model and any(getattr(hook, "__module__", "") != _RECORDING for hook in hooks):
                 self._refuse(f"{name} ({type(module).__name__}) has forward hooks, which a graph would not run")
                 return False
             state.append((id(module), id(module.__dict__.get("forward"))))
@@ -180,7 +188,8 @@ class Graphs:
     ) -> _Step | None:
         """Captures a step, and runs it."""
         inputs = {name: tensor.clone() for name, tensor in tensors.items()}
-        plain = {name: value for name, value in kwargs.items() if name not in tensors and name != "attention_mask"}
+        left_out = {"attention_mask", self.argument, *tensors}
+        plain = {name: value for name, value in kwargs.items() if name not in left_out}
         outputs: list[Any] = []
 
         def forward(cache: DCICache) -> None:
@@ -211,7 +220,7 @@ class Graphs:
         self.stream.wait_stream(now)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
-            session.reserve(1)
+            session._reserve([1] * len(session.sequences))
             try:
                 kv.capture(bound)
                 with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
@@ -232,7 +241,7 @@ class Graphs:
         """What stands for a graph on the host device."""
         session, kv = cache.session, cache.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache)
-        session.reserve(1)
+        session._reserve([1] * len(session.sequences))
         try:
             kv.capture(bound)
             forward(cache)

@@ -288,6 +288,22 @@ class GPUKVCache(KVBase):
         """Ends a sequence, not in the middle of a step."""
         self._call("close", self._live(), number_of(sequence))
 
+    def swap_out(self, sequence: SupportsIndex) -> None:
+        """Swaps out a sequence that will be idle for a while, between steps: it gives up its place among max_sequences, and its
+        memory on the device serves others (trim gives it back). What only the device has of it moves to host memory. It can be
+        freed, saved, forked and swapped in; steps refuse it. Waits for the device."""
+        self._call("swap_out", self._live(), number_of(sequence))
+
+    def swap_in(self, sequence: SupportsIndex) -> None:
+        """Gives a sequence that was swapped out a place on the device again: it goes on as if it had stayed. FullError where
+        there are max_sequences, and nothing has changed. Waits for the device."""
+        self._call("swap_in", self._live(), number_of(sequence))
+
+    def trim(self) -> None:
+        """Gives back memory that sequences have used and none uses now, on the device and in locked host memory. Steps take it
+        again as they need it. Captured graphs stay valid. Waits for the device."""
+        self._call("trim", self._live())
+
     # Steps
 
     def reserve(self, sequences: Sequences, n_tokens: Counts = 1, *, stream: Any = None) -> None:

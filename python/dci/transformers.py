@@ -323,7 +323,7 @@ def _engine(state: _Enabled, first: Any, gpu: GPU, max_tokens: int | None, max_s
     limit = max_tokens or getattr(config, "max_position_embeddings", None) or 131072
     n_query_heads, n_kv_heads = state.heads
 
-    def make(n_sequences: int, n_tokens: int, scale: float = state.dim**-0.5) -> GPUKVCache:
+    def make(n_sequences: int, n_tokens: int, scale: float) -> GPUKVCache:
         return GPUKVCache(
             gpu,
             config.num_hidden_layers,
@@ -339,7 +339,7 @@ def _engine(state: _Enabled, first: Any, gpu: GPU, max_tokens: int | None, max_s
             **state.options,
         )
 
-    make(1, min(limit, 1024)).close()
+    make(1, min(limit, 1024), state.dim**-0.5).close()
     return Engine(gpu, make, limit, max_sequences)
 
 
@@ -351,11 +351,11 @@ def _expect(state: _Enabled, given: dict[str, Any]) -> None:
         return
     session, mask = cache.session, kwargs.get("attention_mask")
     if mask is not None and mask.dim() == 2:
-        session.whole = int(mask.shape[1])
+        session.whole_prompt = int(mask.shape[1])
     elif generation.max_new_tokens is not None:
-        session.whole = generation.max_length - generation.max_new_tokens
+        session.whole_prompt = generation.max_length - generation.max_new_tokens
     session.wanted_tokens, session.beams = int(given["max_cache_length"]), generation.num_beams > 1
-    if session.whole is not None and session.seen == 0 and session.whole > state.chunk > 0:
+    if session.whole_prompt is not None and session.seen == 0 and session.whole_prompt > state.chunk > 0:
         generation.prefill_chunk_size = generation.prefill_chunk_size or state.chunk
 
 

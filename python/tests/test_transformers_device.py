@@ -76,6 +76,11 @@ def agree(a: Any, b: Any, least: float = 0.9) -> bool:
     return a.shape == b.shape and float((a == b).float().mean()) >= least
 
 
+def close(a: Any, b: Any, most: float = 0.02) -> bool:
+    """Whether numbers are the same but for the rounding of half precision, relative to their size."""
+    return a.shape == b.shape and float((a.float() - b.float()).norm() / b.float().norm()) <= most
+
+
 def graphs_of(model: Any) -> dict[Any, Any]:
     """The steps that were captured for a model."""
     shared = dt._enabled[model].engine.current
@@ -185,11 +190,11 @@ def test_a_prompt_in_chunks_is_one_prompt(gpu: dci.gpu.GPU, model: Any, preset: 
         end = model(ids, past_key_values=whole).logits[:, -1]
         for part in ids.split(70, dim=1):
             logits = model(part, past_key_values=parts).logits[:, -1]
-        assert torch.allclose(logits, end, atol=0.05)
+        assert close(logits, end)
         token = end.argmax(dim=-1, keepdim=True)
         for _ in range(3):
             a, b = (model(token, past_key_values=cache).logits for cache in (parts, whole))
-            assert torch.allclose(a, b, atol=0.05)
+            assert close(a, b)
 
 
 def test_a_second_turn_goes_on_from_the_first(gpu: dci.gpu.GPU, model: Any) -> None:
@@ -203,7 +208,7 @@ def test_a_second_turn_goes_on_from_the_first(gpu: dci.gpu.GPU, model: Any) -> N
     with torch.no_grad():
         wanted = talk()
         dt.enable(model, **EXACT, gpu=gpu)
-        assert torch.allclose(talk(), wanted, atol=0.05)
+        assert close(talk(), wanted)
 
 
 def test_a_copied_cache_goes_on_by_itself(gpu: dci.gpu.GPU, model: Any) -> None:
@@ -213,8 +218,8 @@ def test_a_copied_cache_goes_on_by_itself(gpu: dci.gpu.GPU, model: Any) -> None:
         model(prompt(80), past_key_values=cache)
         wanted = [model(prompt(1, seed=s), past_key_values=copy.deepcopy(cache)).logits for s in (1, 2)]
         other = copy.deepcopy(cache)
-        assert torch.allclose(model(prompt(1, seed=1), past_key_values=cache).logits, wanted[0], atol=1e-2)
-        assert torch.allclose(model(prompt(1, seed=2), past_key_values=other).logits, wanted[1], atol=1e-2)
+        assert close(model(prompt(1, seed=1), past_key_values=cache).logits, wanted[0])
+        assert close(model(prompt(1, seed=2), past_key_values=other).logits, wanted[1])
         assert cache.kv is other.kv and cache.sequences != other.sequences
 
 
@@ -223,7 +228,6 @@ def test_a_small_budget_is_kept_and_a_graph_serves_all_lengths(gpu: dci.gpu.GPU,
     for n in (200, 60, 500):
         cache = dt.new_cache(model)
         generate(model, prompt(n), 30, past_key_values=cache)
-        assert cache.kv.host_info().n_tokens if hasattr(cache.kv.host_info(), "n_tokens") else True
         cache.close()
     assert len(graphs_of(model)) == 1
 
@@ -266,7 +270,7 @@ def test_more_caches_than_places_get_a_larger_kv_cache(gpu: dci.gpu.GPU, model: 
             model(prompt(20, seed=seed), past_key_values=cache)
         wanted = [model(prompt(1, seed=9), past_key_values=copy.deepcopy(cache)).logits for cache in caches]
         for cache, logits in zip(caches, wanted):
-            assert torch.allclose(model(prompt(1, seed=9), past_key_values=cache).logits, logits, atol=1e-2)
+            assert close(model(prompt(1, seed=9), past_key_values=cache).logits, logits)
 
 
 def test_replaced_weights_are_noticed(gpu: dci.gpu.GPU, model: Any) -> None:
@@ -298,7 +302,7 @@ def test_weights_replaced_between_two_steps_are_noticed(gpu: dci.gpu.GPU, model:
     with torch.no_grad():
         wanted = talk()
         dt.enable(model, **EXACT, gpu=gpu)
-        assert torch.allclose(talk(), wanted, atol=0.05)
+        assert close(talk(), wanted)
 
 
 def test_hooks_run_in_every_step(gpu: dci.gpu.GPU, model: Any) -> None:
@@ -321,16 +325,16 @@ def test_hidden_states_come_from_graphs_too(gpu: dci.gpu.GPU, model: Any) -> Non
     dt.enable(model, **EXACT, gpu=gpu)
     got = model.generate(ids, max_new_tokens=6, do_sample=False, **options)
     for a, b in zip(got.logits, wanted.logits):
-        assert torch.allclose(a, b, atol=0.05)
+        assert close(a, b)
     for a, b in zip(got.hidden_states, wanted.hidden_states):
-        assert all(torch.allclose(x, y, atol=0.05) for x, y in zip(a, b))
+        assert all(close(x, y) for x, y in zip(a, b))
 
 
 def test_what_a_device_cannot_serve_is_refused(gpu: dci.gpu.GPU) -> None:
     for model, sentence in (
         (build(kind=torch.float32), "float32"),
         (build(head_dim=48), "48"),
-        (build(num_attention_heads=34, num_key_value_heads=2), "17|16"),
+        (build(hidden_size=68, num_attention_heads=34, num_key_value_heads=2), "17|16"),
     ):
         before = model.config._attn_implementation
         with pytest.raises(dci.UnsupportedError, match=sentence):
@@ -344,7 +348,7 @@ def test_masks_with_holes_are_refused(gpu: dci.gpu.GPU, model: Any) -> None:
     ids, mask = prompt(20), torch.ones((1, 20), dtype=torch.long, device=PLACE)
     mask[0, 7] = 0
     with torch.no_grad(), pytest.raises(dci.UnsupportedError, match="padding on the left only"):
-        model(ids, attention_mask=mask)
+        model(ids, attention_mask=mask, use_cache=True)
     assert agree(generate(model, ids, 4), generate(model, ids, 4))
 
 
@@ -358,7 +362,7 @@ def test_a_context_longer_than_there_is_room_for(gpu: dci.gpu.GPU, model: Any) -
         with pytest.raises(dci.LimitError, match=r"40.*enable\(model, max_tokens"):
             model(prompt(1), past_key_values=cache)
         cache.crop(-1)  # nothing was lost
-        assert torch.allclose(model(prompt(1, seed=1), past_key_values=cache).logits, logits, atol=1e-2)
+        assert close(model(prompt(1, seed=1), past_key_values=cache).logits, logits)
     assert generate(model, prompt(60), 4).shape == (1, 4)  # generate() says what it needs
 
 
@@ -385,8 +389,8 @@ def test_without_a_cache_the_model_attends_by_itself(gpu: dci.gpu.GPU, model: An
     with torch.no_grad():
         wanted = model(ids, attention_mask=mask, use_cache=False).logits
         dt.enable(model, **EXACT, gpu=gpu)
-        assert torch.allclose(model(ids, attention_mask=mask, use_cache=False).logits[0], wanted[0], atol=1e-2)
-        assert torch.allclose(model(ids, attention_mask=mask, use_cache=False).logits[1, 9:], wanted[1, 9:], atol=1e-2)
+        assert close(model(ids, attention_mask=mask, use_cache=False).logits[0], wanted[0])
+        assert close(model(ids, attention_mask=mask, use_cache=False).logits[1, 9:], wanted[1, 9:])
 
 
 def test_a_forward_that_broke_is_taken_back(gpu: dci.gpu.GPU, model: Any) -> None:
@@ -408,4 +412,4 @@ def test_a_forward_that_broke_is_taken_back(gpu: dci.gpu.GPU, model: Any) -> Non
         dt.enable(model, **EXACT, gpu=gpu)
         fresh = dt.new_cache(model)
         model(ids, past_key_values=fresh)
-        assert torch.allclose(model(token, past_key_values=fresh).logits, logits, atol=1e-2)
+        assert close(model(token, past_key_values=fresh).logits, logits)

@@ -6,6 +6,7 @@
 #include "kv/lookup.h"
 #include "offload/chunk_store.h"
 #include "offload/pool.h"
+#include "offload/history.h"
 #include "offload/prompt.h"
 #include "offload/prompt_kmeans.h"
 
@@ -23,6 +24,7 @@ static dci_status trim(dci_gpu_kv *kv)
                 dci_gpu_kv_store_trim(kv, kv->ids);
         }
         dci_gpu_kv_prompts_trim(kv);
+        dci_gpu_kv_history_free(kv);
         dci_gpu_kv_prompt_kmeans_trim(kv);
         return DCI_OK;
 }
