@@ -44,8 +44,10 @@ add_library(dci_cudart STATIC IMPORTED GLOBAL)
 set_target_properties(dci_cudart PROPERTIES IMPORTED_LOCATION ${DCI_CUDART_STATIC} IMPORTED_LINK_INTERFACE_LANGUAGES C
     INTERFACE_INCLUDE_DIRECTORIES ${DCI_CUDART_INCLUDE} INTERFACE_LINK_LIBRARIES "dl;rt;pthread")
 
-# Neither exceptions nor type information nor guards of statics: the objects need nothing of a C++ library, and none is linked.
+# Neither exceptions nor type information nor guards of statics: the objects need nothing of a C++ library, and none is linked. The runtime
+# is linked by its path (dci_cudart).
 set(CMAKE_CUDA_IMPLICIT_LINK_LIBRARIES "")
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)
 add_library(dci_cuda_objects OBJECT ${dci_cuda_sources} src/gpu/cuda/probe.cu)
 list(JOIN CMAKE_CUDA_ARCHITECTURES ", " dci_cuda_architectures)
 set_source_files_properties(src/gpu/cuda/device.c PROPERTIES
