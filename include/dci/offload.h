@@ -323,8 +323,9 @@ DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t l
 /**
  * Brings the keys and values of all tokens of a sequence in one layer to the device, in the step that is open, after
  * dci_gpu_kv_append of the layer: tokens of earlier steps from host memory (in layers that attend to everything, from
- * the device), then the step's. For attention of several queries over all of them: chunks of a prompt, later turns,
- * guessed tokens. The bits are those that were appended, also of sequences with NaN or infinity.
+ * the device), then the step's, from the rows that dci_gpu_kv_append was given, which must be unchanged until what this
+ * call queues has read them. For attention of several queries over all of them: chunks of a prompt, later turns, guessed
+ * tokens. The bits are those that were appended, also of sequences with NaN or infinity.
  *
  * out_rows  prepared by dci_kv_rows_init. Token t of head h as in dci_kv_rows, in memory of the library: keys [kv head]
  *           [token][dim] without gaps, values likewise after them; all strides are given. Rows are aligned to 16 bytes.

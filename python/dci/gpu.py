@@ -349,7 +349,7 @@ class GPUKVCache(KVBase):
     def history(self, layer: SupportsIndex, sequence: SupportsIndex) -> tuple[Any, Any]:
         """Keys and values of all tokens of a sequence in one layer, on the device: those of earlier steps and of the step
         that is open, after append of the layer. For exact attention of several queries: chunks of a prompt, later turns,
-        guessed tokens.
+        guessed tokens. The rows that append was given must still hold what they held.
 
         Returns (n_kv_heads, n_tokens, dim_k) and (n_kv_heads, n_tokens, dim_v), each contiguous, in the cache's memory and
         not to be written to: tensors where torch is imported; else on the host device arrays (bfloat16 as uint16), on a GPU

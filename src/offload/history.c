@@ -35,13 +35,17 @@ void dci_gpu_kv_history_free(dci_gpu_kv *kv)
                 free_buffer(kv, &kv->history->buffers[i]);
 }
 
-/* Replaces a buffer's memory by room for n tokens. */
-static dci_status replace(dci_gpu_kv *kv, dci_gpu_kv_history_buffer *b, size_t n)
+/* Replaces a buffer's memory by room for n tokens. quiet: without memory for it there is no sentence. */
+static dci_status replace(dci_gpu_kv *kv, dci_gpu_kv_history_buffer *b, size_t n, bool quiet)
 {
         const size_t n_bytes = n * token_bytes(kv);
         unsigned char *memory = NULL;
-        DCI_TRY(dci_gpu_kv_alloc_device(kv, n_bytes, &memory));
-        const dci_status status = b->memory != NULL ? dci_gpu_kv_drain(kv) : DCI_OK;
+        dci_may_fail(quiet);
+        dci_status status = dci_gpu_kv_alloc_device(kv, n_bytes, &memory);
+        dci_may_fail(false);
+        if (status != DCI_OK)
+                return status;
+        status = b->memory != NULL ? dci_gpu_kv_drain(kv) : DCI_OK;
         free_buffer(kv, b);
         b->memory = memory;
         b->n_bytes = n_bytes;
@@ -49,30 +53,26 @@ static dci_status replace(dci_gpu_kv *kv, dci_gpu_kv_history_buffer *b, size_t n
 }
 
 /* Makes room for n tokens: if possible for twice as many as before; without memory for both, the old buffer is freed
- * first, but not the one that was returned last. quiet: a failure leaves no sentence. */
+ * first, but not one that a call in this step returned last. */
 static dci_status make_room(dci_gpu_kv *kv, dci_gpu_kv_history_buffer *b, size_t n, bool quiet)
 {
+        const dci_gpu_kv_history_buffers *h = kv->history;
         const size_t doubled = 2 * (b->n_bytes / token_bytes(kv)),
                      most = doubled < kv->config.max_tokens ? doubled : kv->config.max_tokens;
         dci_status status = DCI_ERR_MEMORY;
         if (b->n_bytes >= n * token_bytes(kv))
                 return DCI_OK;
-        dci_may_fail(true);
         if (most > n)
-                status = replace(kv, b, most);
+                status = replace(kv, b, most, true);
         if (status != DCI_OK && !kv->broken)
-                status = replace(kv, b, n);
-        dci_may_fail(false);
-        if (status == DCI_OK)
-                return DCI_OK;
-        if (b->memory != NULL && b != &kv->history->buffers[kv->history->last]) {
+                status = replace(kv, b, n, true);
+        if (status == DCI_OK || kv->broken)
+                return status;
+        if (b->memory != NULL && (h->now != kv->now || b != &h->buffers[h->last])) {
                 DCI_TRY(dci_gpu_kv_drain(kv));
                 free_buffer(kv, b);
         }
-        dci_may_fail(quiet);
-        status = replace(kv, b, n);
-        dci_may_fail(false);
-        return status;
+        return replace(kv, b, n, quiet);
 }
 
 static bool holds(const dci_gpu_kv *kv, const dci_gpu_kv_history_buffer *b, size_t layer, size_t row)
