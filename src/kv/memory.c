@@ -47,10 +47,12 @@ void dci_kv_free(dci_kv *kv, void *memory, size_t n_bytes)
 
 dci_status dci_kv_alloc_areas(dci_kv *kv, size_t n, size_t area_bytes, dci_kv_scratch *out)
 {
+        const size_t max_bytes = kv->config.max_bytes, used = atomic_load(&kv->bytes),
+                     room = max_bytes > 0 ? max_bytes - used : SIZE_MAX;
         void *memory = NULL;
         dci_may_fail(true);
         for (size_t all; n > 1; n /= 2)
-                if (dci_mul(n, area_bytes, &all) && dci_kv_alloc(kv, all, &memory) == DCI_OK)
+                if (dci_mul(n, area_bytes, &all) && all <= room / 4 && dci_kv_alloc(kv, all, &memory) == DCI_OK)
                         break;
         dci_may_fail(false);
         if (memory == NULL)

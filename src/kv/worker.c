@@ -367,6 +367,7 @@ void dci_kv_jobs_add(dci_kv *kv, dci_kv_layer *layer)
         kv->last_job = layer;
         kv->max_working = max_working(kv);
         pending(kv, NULL, &left);
+        left += kv->n_working;
         pthread_mutex_unlock(&kv->jobs_lock);
         start_workers(kv, left < kv->max_working ? left : kv->max_working);
         pthread_mutex_lock(&kv->jobs_lock);
