@@ -80,7 +80,7 @@ void dci_kv_pool_destroy(dci_kv *kv)
                 tell(kv, false, pool->pieces[p]);
                 dci_kv_free(kv, pool->pieces[p], pool->piece_bytes);
         }
-        dci_kv_free(kv, pool->pieces, pool->piece_capacity * sizeof *pool->pieces);
+        dci_kv_free(kv, pool->pieces, pool->piece_capacity * sizeof(unsigned char *));
         dci_kv_free(kv, pool->seen, pool->seen_capacity * sizeof *pool->seen);
         dci_kv_free(kv, pool->refs, pool->block_capacity * sizeof *pool->refs);
         dci_kv_free(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
@@ -119,12 +119,13 @@ static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
 {
         dci_kv_pool *pool = &kv->pool;
         const size_t after = pieces_after(pool, n_pieces), n = dci_kv_pool_blocks(pool, after);
-        pthread_mutex_lock(&kv->map_lock);
-        dci_status status =
-                dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, after, sizeof *pool->pieces);
-        pthread_mutex_unlock(&kv->map_lock);
-        if (status == DCI_OK)
+        void *pieces;
+        dci_status status = dci_kv_grow_shared(kv, pool->pieces, &pool->piece_capacity, after, sizeof(unsigned char *),
+                                               &pieces);
+        if (status == DCI_OK) {
+                pool->pieces = pieces;
                 status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, n, sizeof *pool->refs);
+        }
         if (status == DCI_OK)
                 status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, n, sizeof *pool->free_list);
         return status;
@@ -172,7 +173,7 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
         size_t n_bytes;
         if (!dci_mul(n_pieces, pool->piece_bytes, &n_bytes) || n_bytes > SIZE_MAX / 2)
                 return SIZE_MAX / 2;
-        return n_bytes + dci_kv_grow_bytes(pool->piece_capacity, after, sizeof *pool->pieces) +
+        return n_bytes + dci_kv_grow_bytes(pool->piece_capacity, after, sizeof(unsigned char *)) +
                dci_kv_grow_bytes(pool->block_capacity, n_blocks, sizeof *pool->refs) +
                dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
 }
@@ -234,9 +235,7 @@ void dci_kv_pool_trim(dci_kv *kv)
                 tell(kv, false, pool->pieces[p]);
                 dci_kv_free(kv, pool->pieces[p], pool->piece_bytes);
                 kv->row_bytes -= pool->piece_bytes;
-                pthread_mutex_lock(&kv->map_lock);
-                pool->pieces[p] = NULL;
-                pthread_mutex_unlock(&kv->map_lock);
+                pool->pieces[p] = NULL; /* no worker reads blocks of it */
                 pool->n_gaps++;
         }
         for (size_t i = 0; i < pool->n_free; i++)

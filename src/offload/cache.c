@@ -361,6 +361,7 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
                 made->rows[r].id = -1;
         dci_gpu_retain(gpu);
         pthread_mutex_init(&made->lock, NULL);
+        dci_gpu_kv_prompts_init(made);
         set_sizes(made);
         const dci_status status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
         if (status == DCI_OK)
@@ -381,6 +382,7 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
         if (kv->step_event != NULL)
                 (void)dci_gpu_kv_drain(kv);
         dci_may_fail(false);
+        dci_gpu_kv_prompts_stop(kv);
         destroy_events(kv);
         dci_gpu_kv_prompts_destroy(kv);
         while (kv->swapped != NULL)

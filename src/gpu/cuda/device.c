@@ -454,6 +454,12 @@ static dci_status cuda_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
                   n_bytes, to);
 }
 
+static dci_status cuda_notify(dci_gpu *gpu, void *stream, void (*fn)(void *arg), void *arg)
+{
+        ON_DEVICE(gpu, cudaLaunchHostFunc((cudaStream_t)stream, fn, arg),
+                  "a call of the host cannot be queued on GPU %d", gpu->device);
+}
+
 /* --- events and graphs -------------------------------------------------------------------------------------------- */
 
 static dci_status cuda_event_create(dci_gpu *gpu, bool timed, void **out)
@@ -477,17 +483,6 @@ static dci_status cuda_event_record(dci_gpu *gpu, void *event, void *stream)
 static dci_status cuda_event_wait(dci_gpu *gpu, void *event)
 {
         ON_DEVICE(gpu, cudaEventSynchronize((cudaEvent_t)event), "work on GPU %d failed", gpu->device);
-}
-
-static dci_status cuda_event_done(dci_gpu *gpu, void *event, bool *out)
-{
-        const cudaError_t error = cudaEventQuery((cudaEvent_t)event);
-        *out = error == cudaSuccess;
-        if (error == cudaErrorNotReady) {
-                (void)cudaGetLastError(); /* not an error, but noted as one */
-                return DCI_OK;
-        }
-        return dci_gpu_cuda_status(error, "work on GPU %d failed", gpu->device);
 }
 
 static dci_status cuda_event_order(dci_gpu *gpu, void *stream, void *event)
