@@ -444,8 +444,8 @@ DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const
 DCI_API dci_status dci_gpu_kv_sync(dci_gpu_kv *kv);
 
 /**
- * Reports whether rows with NaN or infinity were appended to a sequence since it was opened: 1 or 0, as of the work
- * that is done. Waits for nothing.
+ * Reports whether rows with NaN or infinity were appended to a sequence since it was opened: 0, or 1 + the first layer
+ * that got such rows, as of the work that is done. Waits for nothing. A fork and a sequence that was swapped in keep it.
  */
 DCI_API dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad);
 

@@ -21,7 +21,7 @@ from torch.nn.attention.bias import causal_lower_right
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from ._errors import InvalidError, LimitError, NumberError, UnsupportedError
+from ._errors import InvalidError, LimitError, NumberError, OutOfMemoryError, UnsupportedError
 from ._hf_cache import Session
 from ._hf_states import Call, Held, Rows, differentiable
 from .gpu import GPU, GPUKVCache
@@ -69,6 +69,32 @@ def pads_on_device(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
     return [int(pad) for pad in found[0]]
 
 
+def host_bytes() -> int | None:
+    """Of memory that could be taken now; None: the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":") for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:  # a container's limit
+        folder = "/sys/fs/cgroup/memory"
+        with open(f"{folder}.max", encoding="ascii") as most, open(f"{folder}.current", encoding="ascii") as now:
+            return min(free, int(most.read()) - int(now.read()))
+    except (OSError, ValueError):
+        return free
+
+
+def check_host_memory(n_tokens: int, token_bytes: int, there: int) -> None:
+    """Refuses tokens for which host memory will not suffice. there: bytes that are taken for some of them already."""
+    needed, free = n_tokens * token_bytes, host_bytes()
+    if free is not None and needed > free + there:
+        raise OutOfMemoryError(
+            f"{n_tokens} tokens of {token_bytes} bytes need {needed / 2**30:.1f} GiB of host memory, but there are "
+            f"{(free + there) / 2**30:.1f}: ask for fewer tokens (max_new_tokens, max_tokens, max_sequences)"
+        )
+
+
 class Shared:
     """A GPUKVCache that caches of one model share, and the graphs captured on it."""
 
@@ -98,14 +124,20 @@ class Engine:
     """What the caches of one model share: the GPU, the KV cache that new sequences are opened in, and the lock of a forward.
 
     make        a GPUKVCache for so many sequences and tokens, and of this scale
+    token_bytes of keys and values, of one token in all layers
     max_tokens, max_sequences
                 what there is room for at least; more where a generation asks for more
     """
 
     def __init__(
-        self, gpu: GPU, make: Callable[[int, int, float], GPUKVCache], max_tokens: int, max_sequences: int
+        self,
+        gpu: GPU,
+        make: Callable[[int, int, float], GPUKVCache],
+        token_bytes: int,
+        max_tokens: int,
+        max_sequences: int,
     ) -> None:
-        self.gpu, self.make = gpu, make
+        self.gpu, self.make, self.token_bytes = gpu, make, token_bytes
         self.max_tokens, self.max_sequences = max_tokens, max_sequences
         self.lock = threading.RLock()
         self.clock = itertools.count()
@@ -127,6 +159,13 @@ class Engine:
         made = self.make(max(n_sequences, self.max_sequences), max(n_tokens, self.max_tokens), scaling)
         self.current = Shared(made, scaling)
         return self.current
+
+    def free_bytes(self) -> int:
+        """Of the KV cache's memory for keys and values, without any."""
+        if self.current is None:
+            return 0
+        info = self.current.kv.host_info()
+        return info.row_bytes * info.n_free_blocks // max(info.n_blocks, 1)
 
     def release(self, shared: Shared, sequences: Iterable[int], placed: bool) -> None:
         """Ends sequences. The last one of a KV cache that another has replaced closes it."""
@@ -333,8 +372,10 @@ class DeviceSession(Session):
 
     def _acquire(self, batch: int, n_tokens: int, scaling: float) -> None:
         """Finds a KV cache with room for a prompt of so many sequences."""
-        n_sequences = 2 * batch if self.beams else batch
-        self._use(self.engine.acquire(n_sequences, max(n_tokens, self.wanted_tokens), scaling), [])
+        n_sequences, n_tokens = 2 * batch if self.beams else batch, max(n_tokens, self.wanted_tokens)
+        self.engine.collect()
+        check_host_memory(batch * n_tokens, self.engine.token_bytes, self.engine.free_bytes())
+        self._use(self.engine.acquire(n_sequences, n_tokens, scaling), [])
         self.scaling = scaling
 
     def _fit(self, call: Call) -> None:
@@ -346,6 +387,8 @@ class DeviceSession(Session):
         if self.captured:
             return
         self.swap_in()
+        if self.sequences:
+            self.check_numbers()
         super()._begin(call)
         self.ends = not self.prompted and self.whole_prompt is not None and self.seen + self.n_new >= self.whole_prompt
 
@@ -367,14 +410,18 @@ class DeviceSession(Session):
             raise LimitError(f"{error}: dci.transformers.enable(model, max_tokens=...) has room for more") from None
 
     def check_numbers(self) -> None:
-        """Refuses to go on from rows with NaN or infinity, as far as the device has seen them."""
-        bad = self._kv.poll(self.sequences)
-        if bad.any():
-            row = int(bad.argmax())
-            raise NumberError(
-                f"keys or values of row {row} of the batch have NaN or infinity: its outputs are of no use; "
-                "batch_select_indices keeps the other rows"
-            )
+        """Refuses to go on from rows with NaN or infinity, as far as the device has seen them. A sequence alone is closed."""
+        layers = self._kv.bad_layers(self.sequences)
+        row = int((layers >= 0).argmax())
+        if layers[row] < 0:
+            return
+        alone, sequence = len(layers) == 1, self.sequences[row]
+        if alone:
+            self.clear()
+        raise NumberError(
+            f"layer {layers[row]}: keys or values of row {row} of the batch (sequence {sequence}) have NaN or infinity"
+            + (": the cache is empty again" if alone else ": batch_select_indices keeps the others")
+        )
 
     def _attend(self, layer: int, call: Call) -> torch.Tensor:
         query, key, value = call.states

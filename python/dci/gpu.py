@@ -537,11 +537,15 @@ class GPUKVCache(KVBase):
         (n_sequences,) bool. Waits for nothing. The host chooses nothing by such rows: its plans of the sequence raise
         NumberError, and so does maintain. A device that plans does not look at the flag: what such a sequence attends to is
         of no use. Take the step back and free the sequence."""
+        return self.bad_layers(sequences) >= 0
+
+    def bad_layers(self, sequences: Sequences) -> npt.NDArray[np.int32]:
+        """As poll, and where: (n_sequences,) int32, the first layer that got rows with NaN or infinity, or -1."""
         handle, names = self._live(), as_sequences(sequences)
         out = np.zeros(names.size, np.int32)
         if names.size:
             check(lib.dci_gpu_poll(handle.value, names.size, address(names), address(out)))
-        return out.astype(np.bool_)
+        return out - 1
 
     def read(
         self,

@@ -31,7 +31,7 @@ try:
     from transformers.modeling_utils import AttentionInterface
 
     from ._hf_cache import DCICache, attention
-    from ._hf_device import DeviceSession, Engine, device_mask, on_device
+    from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
     from ._hf_graph import Graphs
     from ._hf_import import adopt, recorded
     from ._hf_states import DTYPES, States, fills
@@ -339,8 +339,11 @@ def _engine(state: _Enabled, first: Any, gpu: GPU, max_tokens: int | None, max_s
             **state.options,
         )
 
-    make(1, min(limit, 1024), state.dim**-0.5).close()
-    return Engine(gpu, make, limit, max_sequences)
+    with make(1, min(limit, 1024), state.dim**-0.5) as kv:
+        token_bytes = kv.host_info().token_bytes
+    if max_tokens is not None:
+        check_host_memory(max_sequences * max_tokens, token_bytes, 0)
+    return Engine(gpu, make, token_bytes, limit, max_sequences)
 
 
 def _expect(state: _Enabled, given: dict[str, Any]) -> None:

@@ -343,6 +343,30 @@ def test_what_a_device_cannot_serve_is_refused(gpu: dci.gpu.GPU) -> None:
         assert "forward" not in model.__dict__
 
 
+def test_host_memory_that_will_not_suffice_is_refused_early(gpu: dci.gpu.GPU, model: Any) -> None:
+    with pytest.raises(dci.OutOfMemoryError, match=r"100000000 tokens of 1536 bytes need 143.1 GiB .* there are [\d.]+:"):
+        dt.enable(model, **EXACT, gpu=gpu, max_tokens=100_000_000)
+    assert not dt.is_enabled(model)
+    dt.enable(model, **EXACT, gpu=gpu)
+    with pytest.raises(dci.OutOfMemoryError, match="GiB of host memory"):
+        generate(model, prompt(20), 100_000_000)
+    assert generate(model, prompt(20), 4).shape == (1, 4)
+
+
+def test_gradients_of_one_token_are_the_stock_models(gpu: dci.gpu.GPU, model: Any) -> None:
+    def norms() -> Any:
+        model.zero_grad()
+        with torch.no_grad():
+            cache = model(prompt(40), use_cache=True).past_key_values
+        model(prompt(1), past_key_values=cache).logits.float().log_softmax(-1)[0, -1, 5].backward()
+        block = model.model.layers[0].self_attn
+        return torch.stack([w.grad.float().norm() for w in (block.q_proj.weight, block.k_proj.weight, block.o_proj.weight)])
+
+    wanted = norms()
+    dt.enable(model, **EXACT, gpu=gpu)
+    assert close(norms(), wanted, 0.05)
+
+
 def test_masks_with_holes_are_refused(gpu: dci.gpu.GPU, model: Any) -> None:
     dt.enable(model, **EXACT, gpu=gpu)
     ids, mask = prompt(20), torch.ones((1, 20), dtype=torch.long, device=PLACE)
@@ -376,7 +400,7 @@ def test_numbers_that_are_not_finite_end_a_generation(gpu: dci.gpu.GPU, model: A
         weight = model.model.layers[1].self_attn.k_proj.weight
         kept = weight.clone()
         weight.fill_(float("nan"))
-        with pytest.raises(dci.NumberError, match="row 0 of the batch.*NaN or infinity"):
+        with pytest.raises(dci.NumberError, match="layer 1: .*row 0 of the batch.*NaN or infinity"):
             for _ in range(3):
                 model(prompt(1), past_key_values=cache)
         weight.copy_(kept)

@@ -413,9 +413,7 @@ static dci_status poll_rows(dci_gpu_kv *kv, size_t n, const int64_t *sequences, 
                         return dci_gpu_kv_no_row(kv, sequences[i]);
         for (size_t i = 0; i < n; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                const volatile int32_t *bad = row != NULL ? &kv->bad[dci_gpu_kv_row_number(kv, row)]
-                                                          : &dci_gpu_kv_find_swapped(kv, sequences[i])->bad;
-                out_bad[i] = *bad != 0;
+                out_bad[i] = row != NULL ? dci_gpu_kv_bad(kv, row) : dci_gpu_kv_find_swapped(kv, sequences[i])->bad;
         }
         return DCI_OK;
 }

@@ -119,7 +119,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         const size_t n = kv->config.max_sequences;
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
                 kv->records[i] = part(a, dci_gpu_kv_record_ints(kv, n), sizeof(int32_t));
-        kv->bad = part(a, n, sizeof(int32_t));
+        kv->bad = part(a, times(n, kv->shape.n_layers, 1), sizeof(int32_t));
         kv->pool->tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
         kv->pool->pieces = part(a, kv->pool->piece_capacity, sizeof(void *));
         kv->pool->dense_pieces = part(a, kv->n_dense > 0 ? kv->pool->piece_capacity : 0, sizeof(void *));
@@ -343,7 +343,7 @@ static dci_status clear(dci_gpu_kv *kv)
 {
         const dci_gpu_ops *ops = kv->ops;
         const size_t lanes = kv->n_sparse * kv->n_lists;
-        memset(kv->bad, 0, kv->config.max_sequences * sizeof *kv->bad);
+        memset(kv->bad, 0, kv->config.max_sequences * kv->shape.n_layers * sizeof *kv->bad);
         if (kv->planner.on) {
                 memset(kv->summaries->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
                 memset(kv->ids->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));

@@ -181,7 +181,7 @@ struct dci_gpu_kv {
         unsigned char *pinned, *pinned_device;
         size_t pinned_bytes; /* all locked memory but that of the pool */
         int32_t *records[DCI_GPU_KV_RECORDS];
-        int32_t *bad; /* by row */
+        int32_t *bad; /* [layer][row]: rows with NaN or infinity */
         unsigned char *queries;
         int32_t *refill; /* row, number of items, items */
         uint64_t *bounce;

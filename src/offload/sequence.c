@@ -116,7 +116,7 @@ static dci_status open_row(dci_gpu_kv *kv, int64_t *out_sequence)
         DCI_GPU_KV_TRY(kv, clear_hot(kv, row));
         *row = (dci_gpu_kv_row){.id = id};
         *out_sequence = id;
-        kv->bad[dci_gpu_kv_row_number(kv, row)] = 0;
+        dci_gpu_kv_set_bad(kv, row, 0);
         return dci_gpu_kv_check_device(kv, dci_gpu_kv_planner_open(kv, row));
 }
 
@@ -193,7 +193,7 @@ static dci_status fork_swapped(dci_gpu_kv *kv, dci_gpu_kv_swapped *from, size_t 
         DCI_TRY(dci_gpu_kv_swap_settle(kv, from, false));
         DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_fork(kv->host, from->row.id, n_tokens, &id)));
         *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
-        kv->bad[dci_gpu_kv_row_number(kv, to)] = from->bad;
+        dci_gpu_kv_set_bad(kv, to, from->bad);
         DCI_TRY(check_filled(kv, to, fill_swapped(kv, from, to)));
         *out_sequence = id;
         return DCI_OK;
@@ -208,7 +208,7 @@ static dci_status fork_row(dci_gpu_kv *kv, dci_gpu_kv_row *from, size_t n_tokens
         DCI_TRY(dci_gpu_kv_planner_drain(kv, from));
         DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_fork(kv->host, from->id, n_tokens, &id)));
         *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
-        kv->bad[dci_gpu_kv_row_number(kv, to)] = kv->bad[dci_gpu_kv_row_number(kv, from)];
+        dci_gpu_kv_set_bad(kv, to, dci_gpu_kv_bad(kv, from));
         DCI_TRY(check_filled(kv, to, fill_fork(kv, from, to)));
         *out_sequence = id;
         return DCI_OK;
@@ -320,7 +320,7 @@ static dci_status load_row(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
                 return fits;
         }
         *row = (dci_gpu_kv_row){.id = id, .n = info.n_tokens};
-        kv->bad[dci_gpu_kv_row_number(kv, row)] = 0;
+        dci_gpu_kv_set_bad(kv, row, 0);
         DCI_TRY(check_filled(kv, row, fill_loaded(kv, row)));
         *out_sequence = id;
         return DCI_OK;
@@ -359,7 +359,7 @@ static dci_status swap_in(dci_gpu_kv *kv, dci_gpu_kv_swapped *s)
         if (row == NULL)
                 return DCI_ERR_FULL;
         *row = (dci_gpu_kv_row){.id = s->row.id, .n = s->row.n, .stepped = s->row.stepped};
-        kv->bad[dci_gpu_kv_row_number(kv, row)] = s->bad;
+        dci_gpu_kv_set_bad(kv, row, s->bad);
         const dci_status status = fill_swapped(kv, s, row);
         if (status == DCI_OK) {
                 dci_gpu_kv_swap_free(kv, s);

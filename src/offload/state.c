@@ -113,6 +113,22 @@ dci_status dci_gpu_kv_no_row(const dci_gpu_kv *kv, int64_t sequence)
         return dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
 }
 
+int32_t dci_gpu_kv_bad(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        /* The device writes this. */
+        const volatile int32_t *bad = kv->bad + dci_gpu_kv_row_number(kv, row);
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (bad[l * kv->config.max_sequences] != 0)
+                        return (int32_t)l + 1;
+        return 0;
+}
+
+void dci_gpu_kv_set_bad(dci_gpu_kv *kv, const dci_gpu_kv_row *row, int32_t bad)
+{
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                kv->bad[l * kv->config.max_sequences + dci_gpu_kv_row_number(kv, row)] = (int32_t)l + 1 == bad;
+}
+
 dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row)
 {
         return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
@@ -121,8 +137,7 @@ dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        /* The device writes this. */
-        if (*(volatile const int32_t *)&kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
+        if (dci_gpu_kv_bad(kv, row) != 0)
                 return dci_gpu_kv_bad_rows(row);
         return DCI_OK;
 }

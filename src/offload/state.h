@@ -44,6 +44,9 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence);
 dci_gpu_kv_swapped *dci_gpu_kv_find_swapped(const dci_gpu_kv *kv, int64_t sequence);
 /* Fails, and says why there is no row. */
 dci_status dci_gpu_kv_no_row(const dci_gpu_kv *kv, int64_t sequence);
+/* 0, or 1 + the first layer in which a row has got NaN or infinity, as far as the device's work is done. */
+int32_t dci_gpu_kv_bad(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+void dci_gpu_kv_set_bad(dci_gpu_kv *kv, const dci_gpu_kv_row *row, int32_t bad);
 /* Refuses a row that has got NaN or infinity, as far as the device's work is done. */
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row);

@@ -267,7 +267,7 @@ static dci_status store(dci_gpu_kv *kv, size_t layer)
                                           .resident = dci_gpu_kv_resident_pages(kv, layer),
                                           .host_skip = dci_gpu_kv_record(kv, DCI_GPU_KV_SKIP),
                                           .tables = dci_gpu_kv_tables(kv),
-                                          .bad = dci_gpu_kv_mapped(kv, kv->bad)};
+                                          .bad = dci_gpu_kv_mapped(kv, kv->bad + layer * kv->config.max_sequences)};
         if (kv->planner.on && layer == kv->planner.first_layer)
                 DCI_TRY(dci_gpu_kv_build(kv));
         DCI_TRY(kv->ops->append(kv->gpu, kv->step.stream, &args));
@@ -363,7 +363,7 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
 static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
-                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
+                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && dci_gpu_kv_bad(kv, &kv->rows[r]) == 0)
                         DCI_TRY(dci_gpu_kv_upload(kv, &kv->rows[r]));
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
@@ -396,7 +396,7 @@ static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
         if (kv->planner.on)
                 return upload_rows(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
-                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
+                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && dci_gpu_kv_bad(kv, &kv->rows[r]) == 0)
                         kv->names[n++] = kv->rows[r].id;
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);

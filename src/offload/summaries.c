@@ -168,7 +168,7 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         /* Nothing is built from bad rows. */
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_drain(kv, row);
-        return kv->planner.on && kv->bad[dci_gpu_kv_row_number(kv, row)] == 0 && dci_gpu_kv_planner_lacks(kv, row)
+        return kv->planner.on && dci_gpu_kv_bad(kv, row) == 0 && dci_gpu_kv_planner_lacks(kv, row)
                        ? dci_gpu_kv_upload(kv, row)
                        : DCI_OK;
 }

@@ -113,7 +113,7 @@ dci_status dci_gpu_kv_swap_save(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_gpu_kv_
         DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
         DCI_TRY(dci_kv_alloc(kv->host, n_bytes, (void **)&s));
         *s = (dci_gpu_kv_swapped){.row = *row,
-                                  .bad = kv->bad[dci_gpu_kv_row_number(kv, row)],
+                                  .bad = dci_gpu_kv_bad(kv, row),
                                   .n_chunks = n_chunks,
                                   .n_bytes = n_bytes};
         if (of_host)
