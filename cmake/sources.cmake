@@ -187,6 +187,7 @@ set(dci_sources
     src/offload/clusters.c
     src/offload/fetch_baselines.c
     src/offload/graph.c
+    src/offload/history.c
     src/offload/layout.c
     src/offload/learned_codes.c
     src/offload/plan.c
@@ -201,7 +202,9 @@ set(dci_sources
     src/offload/state.c
     src/offload/step.c
     src/offload/summaries.c
+    src/offload/swap.c
     src/offload/tail.c
+    src/offload/trim.c
     src/offload/upload.c)
 
 # Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.

@@ -19,7 +19,7 @@ typedef struct owned {
 
 typedef struct life {
         twin t;
-        dci_rng rng;
+        dci_rng rng, asks;
         char what[160];
         owned sequences[MAX_SEQUENCES];
         size_t n;
@@ -94,6 +94,7 @@ static void begin(life *l, uint64_t seed)
         dci_kv_config config, checked;
         *l = (life){.n = 0};
         dci_rng_seed(&l->rng, seed);
+        dci_rng_seed(&l->asks, seed + 1);
         do
                 config = draw_config(l);
         while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
@@ -107,6 +108,33 @@ static void begin(life *l, uint64_t seed)
                  (unsigned long long)seed, dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather,
                  device.hot_tokens, device.device_resident_bytes);
         l->t.what = l->what;
+}
+
+/* All rows of a sequence in the step are those of the CPU. By numbers of their own, as above, and where the step's rows are kept until its end. */
+static void look_back(life *l, size_t layer, int64_t sequence, size_t n)
+{
+        const size_t row = l->t.config.dim_k * 2, heads = l->t.config.n_kv_heads, n_bytes = n * heads * row;
+        dci_kv_rows rows;
+        size_t got;
+        if (dci_rng_below(&l->asks, 4) != 0 || !l->t.plans)
+                return;
+        ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+        ck_ok(dci_gpu_kv_history(l->t.kv, l->t.stream, layer, sequence, &rows, &got));
+        ck_assert_uint_eq(got, n);
+        if (n == 0)
+                return;
+        char *seen = malloc(2 * n_bytes), *keys = malloc(2 * n * row), *values = keys + n * row;
+        ck_assert(seen != NULL && keys != NULL);
+        ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, seen, rows.keys, n_bytes));
+        ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, seen + n_bytes, rows.values, n_bytes));
+        ck_ok(l->t.ops->stream_wait(l->t.gpu, l->t.stream));
+        for (size_t h = 0; h < heads; h++) {
+                ck_ok(dci_kv_read(l->t.cpu, layer, sequence, h, 0, n, keys, values));
+                ck_assert_msg(memcmp(seen + h * n * row, keys, n * row) == 0 &&
+                                      memcmp(seen + n_bytes + h * n * row, values, n * row) == 0,
+                              "%s: rows of sequence %lld, layer %zu, head %zu", l->what, (long long)sequence, layer, h);
+        }
+        test_free(seen, keys);
 }
 
 static void open_one(life *l)
@@ -140,6 +168,8 @@ static void step(life *l)
         twin_reserve(&l->t, n, turns);
         for (size_t layer = 0; layer < layers; layer++) {
                 twin_append(&l->t, layer, n, turns);
+                for (size_t i = 0; i < n; i++)
+                        look_back(l, layer, turns[i].sequence, of[i]->n + turns[i].n);
                 for (size_t i = 0; i < n; i++)
                         if (ends[i])
                                 twin_prompt(&l->t, layer, &turns[i]);

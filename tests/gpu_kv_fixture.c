@@ -206,15 +206,16 @@ void twin_poison(twin *t)
         ck_ok(dci_gpu_kv_sync(t->kv));
         poison_places(t);
         for (size_t b = 0; b < pool->n_blocks; b++) {
-                if (pool->refs[b] != 0)
+                const size_t piece = b >> pool->piece_shift;
+                if (pool->pieces[piece] == NULL || pool->refs[b] != 0)
                         continue;
                 for (size_t l = 0; l < t->config.n_layers; l++) {
                         memset(dci_gpu_kv_host_block(t->kv, l, (int32_t)b), 0xff, pool->block_bytes);
                         const dci_gpu_kv_layer *layer = &t->kv->layers[l];
                         const size_t in_piece = b & (pool->piece_blocks - 1);
-                        if (layer->dense)
+                        if (layer->dense && t->kv->pool->dense_pieces[piece] != NULL)
                                 ck_ok(t->ops->fill(t->gpu, t->stream,
-                                                   t->kv->pool->dense_pieces[b >> pool->piece_shift] +
+                                                   t->kv->pool->dense_pieces[piece] +
                                                            (layer->index * pool->piece_blocks + in_piece) *
                                                                    pool->block_bytes,
                                                    0xff, pool->block_bytes));

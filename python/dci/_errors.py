@@ -111,7 +111,7 @@ class CancelledError(DciError, RuntimeError):
 
 
 class BusyError(DciError, RuntimeError):
-    """The object was called from inside one of its own callbacks."""
+    """The object was called from inside one of its own callbacks, or is in use by another thread."""
 
     status = 12
     name = "DCI_ERR_BUSY"

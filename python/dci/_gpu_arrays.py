@@ -186,6 +186,37 @@ def new_output(like: Any, shape: tuple[int, ...], form: RowFormat, stream: int |
         return torch.empty(shape, dtype=dtype, device=like.device)
 
 
+class _View:
+    """The library's memory as what arrays and tensors are made of; it keeps `owner`."""
+
+    __slots__ = ("__array_interface__", "__cuda_array_interface__", "owner")
+
+    def __init__(self, where: int, shape: tuple[int, ...], typestr: str, device: int, owner: object) -> None:
+        interface = {"data": (where, False), "shape": shape, "strides": None, "typestr": typestr, "version": 3}
+        self.owner = owner
+        if device == HOST:
+            self.__array_interface__ = interface
+        else:
+            self.__cuda_array_interface__ = interface
+
+
+def view_of(where: int, shape: tuple[int, ...], form: RowFormat, device: int, owner: object) -> Any:
+    """The library's memory in place: a tensor where torch is imported; else on the host device an array, on a GPU an object
+    with `__cuda_array_interface__`. It keeps `owner`."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        view = _View(where, shape, form.dtype.str, device, owner)
+        return np.asarray(view) if device == HOST else view
+    place = "cpu" if device == HOST else f"cuda:{device}"
+    dtype = getattr(torch, form.name)
+    if prod(shape) == 0:
+        return torch.empty(shape, dtype=dtype, device=place)
+    # Integers: not every torch takes NumPy's uint16, and NumPy has no bfloat16.
+    bits = _View(where, shape, f"<i{form.dtype.itemsize}", device, owner)
+    tensor = torch.from_numpy(np.asarray(bits)) if device == HOST else torch.as_tensor(bits, device=place)
+    return tensor.view(dtype)
+
+
 def stream_number(stream: Any) -> int | None:
     """A stream as the address that the runtime knows it by; None stays None."""
     if stream is None or (isinstance(stream, int) and not isinstance(stream, bool)):

@@ -4,61 +4,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Callable, NamedTuple
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Callable
 
 import torch
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from ._errors import InvalidError, UnsupportedError
+from ._errors import BusyError, InvalidError, NumberError, UnsupportedError
+from ._hf_states import DTYPES, Call, Held, Rows, States, check_mask, differentiable, pads_of
 from .kv import KVCache
 
-DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _MARK = "_dci_layer"
 
-States = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value, [batch, heads, positions, dim] each
-
-
-class Call(NamedTuple):
-    """What transformers hands to the attention of one layer."""
-
-    module: Any
-    states: States
-    mask: torch.Tensor | None
-    scaling: float
-    options: dict[str, Any]
-
-
 Make = Callable[[States, float], KVCache]  # for states of this shape, and the scale
-
-
-def visible(mask: torch.Tensor) -> torch.Tensor:
-    """The mask's last row, [batch, keys], as booleans: what the newest token may look at."""
-    last = mask[:, 0, -1]
-    return last if last.dtype == torch.bool else last == 0
-
-
-def pads_of(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
-    """By row of the batch: how many of a prompt's n tokens, in front, are none."""
-    if mask is None:
-        return [0] * batch
-    shown = visible(mask).expand(batch, -1)[:, :n].int()
-    return [n - int(row) for row in shown.sum(dim=1)]
-
-
-def check_mask(mask: torch.Tensor | None, pads: list[int], n: int) -> None:
-    """Refuses masks that hide anything but tokens in front."""
-    if mask is None:
-        return
-    shown = visible(mask).expand(len(pads), -1)
-    wanted = torch.arange(shown.shape[1]) >= torch.tensor(pads)[:, None]
-    if shown.shape[1] != n or not torch.equal(shown, wanted):
-        raise UnsupportedError(
-            "the attention mask hides tokens after the first one that it shows: dci takes padding on the left only "
-            '(tokenizer.padding_side = "left") and causal masks'
-        )
 
 
 class Session:
@@ -70,7 +32,38 @@ class Session:
         self.plan: Any = None
         self.sequences: list[int] = []
         self.expected = False  # by a forward that has begun and has not come to the first layer
+        self.lock = threading.RLock()  # of a forward
+        self.owner: int | None = None  # the thread that has it
+        self.scaling = 0.0
         self.clear()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Session:
+        other = memo[id(self)] = self.fork()
+        return other
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a cache of dci cannot be pickled, and torch.save cannot write it: cache.save(path), and later "
+            "dci.transformers.load_cache(model, path)"
+        )
+
+    def enter(self) -> None:
+        """Begins a forward, of one thread at a time."""
+        if not self.lock.acquire(blocking=False):
+            raise BusyError(
+                "the cache is in use by a forward of another thread: give each generation a cache of its own "
+                "(copy.deepcopy of a cache shares its rows)"
+            )
+        self.owner, self.expected = threading.get_ident(), True
+
+    def entered(self) -> bool:
+        """Whether this thread has begun a forward."""
+        return self.owner == threading.get_ident()
+
+    def leave(self) -> None:
+        """Ends what enter began."""
+        self.owner, self.expected = None, False
+        self.lock.release()
 
     def clear(self) -> None:
         """Forgets all tokens."""
@@ -81,11 +74,12 @@ class Session:
         self.seen = 0  # tokens of whole forwards, those in front included
         self.begun = 0  # layers that the forward under way has been through
         self.n_new = 0
-        self.scaling = 0.0
         self.waiting: int | None = None  # the layer whose keys are on their way from the cache to the attention
         self.prompted = False
         self.observed: dict[int, torch.Tensor] = {}  # by layer: the prompt's last queries
         self.observing: dict[int, torch.Tensor] = {}  # the same with those of the forward under way
+        self.imported: list[Rows] | None = None  # by layer: a prompt that the next forward takes in first
+        self.recorded = self.recording = False  # some rows came with gradients: earlier ones, and of the forward under way
 
     @property
     def _kv(self) -> KVCache:
@@ -95,7 +89,7 @@ class Session:
 
     def lengths(self) -> list[int]:
         """Tokens of each row of the batch."""
-        return [self.seen - pad for pad in self.pads]
+        return [max(self.seen - pad, 0) for pad in self.pads]
 
     # --- a forward -----------------------------------------------------------------------------------------------------
 
@@ -114,6 +108,10 @@ class Session:
                     f"layer {layer} scales its scores by {call.scaling}, the first one by {self.scaling}: dci has one scale"
                 )
             out = self._attend(layer, call)
+        except NumberError as error:
+            sentence = f"layer {layer}: {self._by_row(str(error))}"
+            self.abort()
+            raise NumberError(sentence) from None
         except BaseException:
             self.abort()
             raise
@@ -122,34 +120,87 @@ class Session:
             self._end()
         return out
 
+    def _by_row(self, sentence: str) -> str:
+        """A sentence about a sequence, with its row of the batch."""
+
+        def named(found: re.Match[str]) -> str:
+            number = int(found[1])
+            return f"row {self.sequences.index(number)} of the batch" if number in self.sequences else found[0]
+
+        return re.sub(r"\bsequence (\d+)", named, sentence)
+
     def _begin(self, call: Call) -> None:
         batch, n_new = call.states[1].shape[0], call.states[1].shape[2]
-        if self.kv is None:
-            self.kv = self.make(call.states, call.scaling)
-        if not self.sequences:
-            self.scaling = call.scaling
-        pads = self.pads if self.sequences else pads_of(call.mask, batch, n_new)
-        if batch != len(pads):
-            raise InvalidError(f"a forward of {batch} sequences, but the cache holds {len(pads)}")
-        check_mask(call.mask, pads, self.seen + n_new)
-        if n_new == 1 and self.seen > 0:
+        self._fit(call)
+        if self.sequences and batch != len(self.pads):
+            raise InvalidError(f"a forward of {batch} sequences, but the cache holds {len(self.pads)}")
+        pads = self._find_pads(call.mask, batch, self.seen + n_new)
+        if self.imported is not None:
+            self._import(call, pads)
+        if n_new == 1 and self.seen > 0 and not differentiable(call.states):
             self.end_prompt()
         if not self.sequences:
-            self.pads, self.sequences = pads, [self.kv.open() for _ in range(batch)]
+            self.sequences = self._open(batch)
+        self.pads = pads
+        self._reserve([n_new - max(pad - self.seen, 0) for pad in pads])
+        self.n_new = n_new
+
+    def check_device(self, states: torch.Tensor) -> None:
+        """Refuses states that this cannot take."""
+        if states.device.type != "cpu":
+            raise InvalidError(
+                f"keys are on {states.device}, but the model was enabled on the CPU: "
+                "call dci.transformers.enable(model) again after it was moved"
+            )
+
+    def _find_pads(self, mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
+        """By row of the batch: how many of n tokens, in front, are none. Refuses a mask that hides others."""
+        pads = self.pads
+        if not self.sequences or 0 in self.lengths():  # rows of which no token was seen yet may have more padding
+            found = pads_of(mask, batch, n)
+            pads = [pad if pad < self.seen else new for pad, new in zip(pads, found)] if self.sequences else found
+        check_mask(mask, pads, n)
+        return pads
+
+    def _open(self, batch: int) -> list[int]:
+        """A sequence for each row of the batch."""
+        return [self._kv.open() for _ in range(batch)]
+
+    def _reserve(self, n_tokens: list[int]) -> None:
+        """Begins a step."""
         try:
-            self.kv.reserve(self.sequences, [n_new - (pad if self.seen == 0 else 0) for pad in pads])
+            self._kv.reserve(self.sequences, n_tokens)
         except BaseException:
             if self.seen == 0:
                 self.clear()
             raise
-        self.n_new = n_new
+
+    def _fit(self, call: Call) -> None:
+        """Makes the KV cache; refuses states of another shape or dtype than it has."""
+        query, key, value = call.states
+        if self.kv is not None:
+            kv = self.kv
+            ours = kv.n_query_heads, kv.n_kv_heads, kv.dim_k, kv.dim_v, kv.query_dtype
+            theirs = query.shape[1], key.shape[1], key.shape[3], value.shape[3], DTYPES.get(query.dtype, str(query.dtype))
+            if ours == theirs and (self.sequences or call.scaling == self.scaling):
+                return
+            if self.sequences:
+                words = "{} query and {} kv heads, {} and {} elements, {}"
+                raise InvalidError(
+                    f"the model has {words.format(*theirs)}, but this cache was filled by one with {words.format(*ours)}: "
+                    "give it a new one (dci.transformers.new_cache)"
+                )
+            self.kv = self.plan = None
+        self.kv = self.make(call.states, call.scaling)
+        self.scaling = call.scaling
 
     def _attend(self, layer: int, call: Call) -> torch.Tensor:
         query, key, value = call.states
-        if self.n_new == 1 and self.prompted:
+        if self.n_new == 1 and self.prompted and not differentiable(call.states):
             return self._decode(layer, query, key, value)
+        self.recording = self.recording or differentiable((key, key, value))
         for row, (sequence, pad) in enumerate(zip(self.sequences, self.pads)):
-            first = pad if self.seen == 0 else 0
+            first = max(pad - self.seen, 0)
             self._kv.append(
                 layer,
                 sequence,
@@ -185,13 +236,30 @@ class Session:
         kv.attend(layer, self.sequences, queries, self.plan, out=out)
         return out.to(query.dtype).unsqueeze(1)
 
+    def whole(self, layer: int, which: int) -> torch.Tensor | None:
+        """All keys (0) or values (1) of a layer, [batch, heads, tokens, dim], as the model computed them."""
+        if self.imported is not None:
+            return self.imported[layer][which]
+        if not self.sequences:
+            return None
+        kind = next(kind for kind, name in DTYPES.items() if name == self._kv.query_dtype)
+        rows = []
+        for sequence, n in zip(self.sequences, self.lengths()):
+            own = self.read(layer, sequence, n)[which].to(kind)
+            rows.append(torch.nn.functional.pad(own, (0, 0, self.seen - n, 0)))
+        return torch.stack(rows)
+
     def _history(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """All keys and values of a layer, the new ones last: for several tokens at once attention is exact."""
+        """All keys and values of a layer, the new ones last: for several tokens at once, and where gradients are wanted,
+        attention is exact. Gradients pass to the new ones alone."""
         shapes = [(*x.shape[:2], self.seen + x.shape[2], x.shape[3]) for x in (key, value)]
         keys, values = (torch.zeros(shape, dtype=key.dtype) for shape in shapes)
-        for row, (sequence, pad) in enumerate(zip(self.sequences, self.pads)):
-            for out, rows in zip((keys, values), self.read(layer, sequence, self.seen - pad)):
-                out[row, :, pad : self.seen] = rows
+        for row, (sequence, n) in enumerate(zip(self.sequences, self.lengths())):
+            for out, rows in zip((keys, values), self.read(layer, sequence, n)):
+                out[row, :, self.seen - n : self.seen] = rows
+        if self.recorded and torch.is_grad_enabled():
+            leaf = torch.zeros((), requires_grad=True)
+            keys, values = Held.apply(keys, leaf), Held.apply(values, leaf)
         keys[:, :, self.seen :], values[:, :, self.seen :] = key, value
         return keys, values
 
@@ -206,6 +274,7 @@ class Session:
         self._kv.step_end(self.sequences)
         self.observed.update(self.observing)
         self.observing = {}
+        self.recorded, self.recording = self.recorded or self.recording, False
         self.seen += self.n_new
         self.begun = 0
         if self.prompted:
@@ -216,9 +285,43 @@ class Session:
         if self.n_new > 0 and self.sequences:
             self._kv.step_abort(self.sequences)
         self.begun = self.n_new = 0
-        self.observing = {}
+        self.observing, self.recording = {}, False
         if self.seen == 0:
             self.clear()
+
+    def _import(self, call: Call, pads: list[int]) -> None:
+        """Takes in the rows of a cache that the stock model filled."""
+        imported, n = self.imported or [], self.seen
+        for name, new, rows in zip(("keys", "values"), call.states[1:], imported[0]):
+            ours, theirs = ((*x.shape[:2], x.shape[3], x.dtype) for x in (new, rows))
+            if ours != theirs:
+                raise InvalidError(
+                    f"{name} of the model's own cache, which was given, are {theirs} (rows, heads, elements and dtype), "
+                    f"wanted {ours}"
+                )
+        self.scaling = call.scaling
+        self._fill(
+            [max(n - pad, 0) for pad in pads],
+            lambda layer, row: (imported[layer][0][row, :, pads[row] :], imported[layer][1][row, :, pads[row] :]),
+        )
+        self.imported, self.pads = None, pads
+
+    def _fill(self, lengths: list[int], rows: Callable[[int, int], Rows]) -> None:
+        """Opens sequences of prompts that have not ended. rows: [heads, tokens, dim] each, of a layer and a row."""
+        kv = self._kv
+        sequences = [kv.open() for _ in lengths]
+        try:
+            kv.reserve(sequences, lengths)
+            for layer in range(self.n_layers):
+                for row, (sequence, n) in enumerate(zip(sequences, lengths)):
+                    keys, values = rows(layer, row)
+                    kv.append(layer, sequence, self._rows(keys), self._rows(values), n_tokens=[n])
+            kv.step_end(sequences)
+        except BaseException:
+            for sequence in sequences:
+                kv.free(sequence)
+            raise
+        self.sequences = sequences
 
     def end_prompt(self) -> None:
         """Ends the prompt: a thread of the cache builds groups and codes from it while the caller goes on."""
@@ -233,8 +336,17 @@ class Session:
                     queries = None
                     if seen is not None and length > 0:
                         queries = seen[row, :, -min(length, seen.shape[2]) :].transpose(0, 1).contiguous()
-                    kv.end_prompt(layer, sequence, queries)
+                    try:
+                        kv.end_prompt(layer, sequence, queries)
+                    except NumberError as error:
+                        raise NumberError(f"layer {layer}, row {row} of the batch: {error}") from None
             kv.step_end(self.sequences)
+        except InvalidError as error:
+            kv.step_abort(self.sequences)
+            raise InvalidError(
+                f"{self._by_row(str(error))}: presets that look at a prompt's last queries need a part of the prompt that "
+                "is read through dci (two tokens are enough) before they decode"
+            ) from None
         except BaseException:
             kv.step_abort(self.sequences)
             raise
@@ -245,6 +357,9 @@ class Session:
 
     def select(self, rows: list[int]) -> None:
         """Row i of the batch becomes what row rows[i] is; a row that several become is forked."""
+        if self.imported is not None:
+            self.imported = [(keys[rows], values[rows]) for keys, values in self.imported]
+            return
         rows = [range(len(self.sequences))[row] for row in rows]  # from the end, too; IndexError before anything changes
         if not self.sequences or rows == list(range(len(self.sequences))):
             return
@@ -267,6 +382,9 @@ class Session:
             other.kv = self.kv
             other.sequences = self._forks(range(len(self.sequences)))
             other.pads, other.seen, other.scaling, other.prompted = list(self.pads), self.seen, self.scaling, True
+            other.recorded = self.recorded
+        elif self.imported is not None:
+            other.imported, other.seen = list(self.imported), self.seen
         return other
 
     def _forks(self, rows: Iterable[int]) -> list[int]:
@@ -283,23 +401,22 @@ class Session:
 
     def take_prompt(self, other: Session) -> None:
         """Fills an empty session with the tokens of another, whose prompt has not ended."""
-        if self.sequences or other.prompted:
+        if self.seen > 0 or other.prompted:
             raise InvalidError("a prompt is taken by an empty cache, from one that has not decoded yet")
-        lengths, source = other.lengths(), other._kv
-        kinds = {name: kind for kind, name in DTYPES.items()}
         if self.kv is None:
-            n_heads, kind = source.n_kv_heads, kinds[source.dtype]
-            query = torch.empty((1, source.n_query_heads, 0, source.dim_k), dtype=kinds[source.query_dtype])
-            key, value = (torch.empty((1, n_heads, 0, dim), dtype=kind) for dim in (source.dim_k, source.dim_v))
-            self.kv = self.make((query, key, value), other.scaling)
-        self.pads, self.scaling, self.sequences = list(other.pads), other.scaling, [self.kv.open() for _ in lengths]
-        self.kv.reserve(self.sequences, lengths)
-        for layer in range(self.n_layers):
-            for sequence, theirs, n in zip(self.sequences, other.sequences, lengths):
-                keys, values = other.read(layer, theirs, n)
-                self.kv.append(layer, sequence, self._rows(keys), self._rows(values), n_tokens=[n])
-        self.kv.step_end(self.sequences)
+            self.kv = self._like(other._kv, other.scaling)
+        lengths = other.lengths()
+        self._fill(lengths, lambda layer, row: other.read(layer, other.sequences[row], lengths[row]))
+        self.pads, self.scaling, self.recorded = list(other.pads), other.scaling, other.recorded
         self.seen, self.observed = other.seen, dict(other.observed)
+
+    def _like(self, source: Any, scaling: float) -> KVCache:
+        """A KV cache for rows of the shape that a KVCache, or what else names its dtype and shape, has."""
+        kinds = {name: kind for kind, name in DTYPES.items()}
+        query = torch.empty((1, source.n_query_heads, 0, source.dim_k), dtype=kinds[source.query_dtype])
+        kind = kinds[source.dtype]
+        key, value = (torch.empty((1, source.n_kv_heads, 0, dim), dtype=kind) for dim in (source.dim_k, source.dim_v))
+        return self.make((query, key, value), scaling)
 
     def crop(self, n: int) -> None:
         """Forgets tokens from n on, those in front included."""
@@ -308,6 +425,8 @@ class Session:
         if n <= 0:
             self.clear()  # the next tokens are a prompt
             return
+        if self.imported is not None:
+            self.imported = [(keys[:, :, :n], values[:, :, :n]) for keys, values in self.imported]
         for sequence, pad in zip(self.sequences, self.pads):
             self._kv.truncate(sequence, max(n - pad, 0))
         cut = self.seen - n
@@ -323,9 +442,18 @@ class DCILayer(CacheLayerMixin):
     is_croppable = True
 
     def __init__(self, session: Session, number: int) -> None:
-        super().__init__()
         self.session, self.number = session, number
         self.is_initialized = True
+
+    @property
+    def keys(self) -> torch.Tensor | None:
+        """A copy of all keys, [batch, heads, tokens, dim], zeros where there is padding; None: there are none."""
+        return self.session.whole(self.number, 0)
+
+    @property
+    def values(self) -> torch.Tensor | None:
+        """A copy of all values."""
+        return self.session.whole(self.number, 1)
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:
         """Nothing: the first forward makes the KVCache."""
@@ -334,13 +462,13 @@ class DCILayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The new keys and values as they are: `attention` knows by the mark where they belong."""
-        if key_states.device.type != "cpu":
-            raise UnsupportedError(f"keys are on {key_states.device}, and dci attends on the CPU: model.to('cpu')")
+        self.session.check_device(key_states)
         if key_states.dtype not in DTYPES:
             raise UnsupportedError(f"keys are {key_states.dtype}, wanted float32, float16 or bfloat16: convert the model")
         if self.number > 0 and self.session.waiting is not None:
             raise UnsupportedError(
-                f"keys of layer {self.session.waiting} did not reach dci's attention: the model changes them on their way"
+                f"keys of layer {self.session.waiting} did not reach dci's attention: the model does not decode through dci "
+                "(dci.transformers.enable), or changes its keys on their way"
             )
         self.session.waiting = self.number
         marked = key_states.view(key_states.shape)
@@ -362,13 +490,23 @@ class DCILayer(CacheLayerMixin):
 
     get_max_cache_shape = get_max_length
 
+    def offload(self) -> None:
+        """Nothing: rows are where they belong."""
+
+    prefetch = offload
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        raise UnsupportedError("the layers of a cache of dci change together: call the method of the same name of the cache")
+
+    reset = crop = reorder_cache = batch_repeat_interleave = batch_select_indices = _refuse
+
 
 class DCICache(Cache):
     """What dci.transformers gives a model as its cache; its rows lie in the KVCache `kv`."""
 
     def __init__(self, make: Make, n_layers: int, observe: int, store: torch.dtype | None = None) -> None:
         self.session = Session(make, n_layers, observe, store)
-        super().__init__(layers=[DCILayer(self.session, layer) for layer in range(n_layers)])
+        Cache.__init__(self, layers=[DCILayer(self.session, layer) for layer in range(n_layers)])
 
     @property
     def kv(self) -> KVCache | None:
@@ -383,6 +521,10 @@ class DCICache(Cache):
     def read(self, layer: int, row: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of one row of the batch, [heads, tokens, dim], as they are stored."""
         return self.session.read(layer, self.session.sequences[row], self.session.lengths()[row])
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor | None, torch.Tensor | None, None]]:
+        """By layer: copies of keys and values. DynamicCache(list(cache)) is a cache for a model without dci."""
+        return iter([(layer.keys, layer.values, None) for layer in self.layers])
 
     def reset(self) -> None:
         """Forgets all tokens."""

@@ -14,32 +14,38 @@ to them. With a budget of all tokens that is exact.
 
 Serves decoder-only models with grouped-query attention whose layers all attend to everything (Llama, Qwen2, Qwen3,
 SmolLM, Mistral without a window), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
-transformers from 4.56 on.
+transformers from 5.17 on, and below 6; 5.17 and 5.24 are tested.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import weakref
 from typing import Any
 
 try:
     import torch
-    from transformers import DynamicCache
+    from transformers import PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
-    from ._hf_cache import DTYPES, DCICache, States, attention
+    from ._hf_cache import DCICache, attention
+    from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
+    from ._hf_graph import Graphs
+    from ._hf_import import adopt, recorded
+    from ._hf_states import DTYPES, States, fills
 except ImportError as error:
-    raise ImportError(f"dci.transformers needs torch and transformers from 4.56 on: {error}") from error
+    raise ImportError(f"dci.transformers needs torch, and transformers from 5.17 on and below 6: {error}") from error
 
-from ._errors import InvalidError, UnsupportedError
+from ._errors import InvalidError, UnsupportedError, a_type
 from .context import Context
+from .gpu import GPU, GPUKVCache
 from .kv import KVCache
 
 __all__ = ["DCICache", "disable", "enable", "is_enabled", "new_cache"]
 
-_NAME = "dci"
+_NAME, _DEVICE_NAME = "dci", "dci_device"  # of attention on the CPU, and on a device
 _ARGUMENTS = ("cache", "past_key_values")  # what a model's forward calls its cache: in transformers from 5.24 on, and before
 
 
@@ -52,10 +58,17 @@ class _Enabled:
     def __init__(self, model: Any, options: dict[str, Any], observe: int, store: torch.dtype | None) -> None:
         self.options, self.observe, self.store = options, observe, store
         self.config = model.config.get_text_config(decoder=True)
-        given = _enabled.get(model)
-        self.before: str = model.config._attn_implementation if given is None else given.before
-        self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in inspect.signature(model.forward).parameters else _ARGUMENTS[1]
+        heads = self.config.num_attention_heads
+        self.heads = heads, _kv_heads(self.config)
+        self.dim = getattr(self.config, "head_dim", None) or self.config.hidden_size // heads
+        self.before = _attentions(model)
+        self.names = list(inspect.signature(model.forward).parameters)
+        self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in self.names else _ARGUMENTS[1]
         self.hooks: list[Any] = []
+        self.engine: Engine | None = None  # of a model whose caches are on a device
+        self.chunk = 0
+        self.graph = True
+        self.replaced: dict[str, Any] = {}  # attributes of the model that were there before
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The model refers to this, so that copies and pickles of it, which would be enabled by half, are refused here.
@@ -76,18 +89,40 @@ class _Enabled:
         )
 
     def new_cache(self) -> DCICache:
+        if self.engine is not None:
+            return DCICache._around(DeviceSession(self.engine, self.config.num_hidden_layers, self.observe, self.store))
         return DCICache(self.make, self.config.num_hidden_layers, self.observe, self.store)
 
     def own(self, given: Any) -> DCICache:
-        """For a DynamicCache that nobody has filled one of dci's; another cache was asked for, and is refused."""
-        if isinstance(given, DCICache):
-            return given
-        if type(given) is not DynamicCache or given.get_seq_length() > 0:
+        """A cache that the model was given, as one of dci's: a DynamicCache becomes one; another is refused."""
+        if not isinstance(given, DCICache):
+            adopted: DCICache = adopt(given, self.new_cache())
+            return adopted
+        if given.session.n_layers != self.config.num_hidden_layers:
             raise InvalidError(
-                f"the model decodes through dci, but has a {type(given).__name__} of {given.get_seq_length()} tokens: "
-                "leave it out, give dci.transformers.new_cache(model), or disable dci first"
+                f"the cache is for a model of {given.session.n_layers} layers, this one has {self.config.num_hidden_layers}"
             )
-        return self.new_cache()
+        return given
+
+
+def _attentions(model: Any) -> list[tuple[Any, str]]:
+    """Configs of a model and of its parts, and which attention each asks for (where dci is on: asked for before)."""
+    configs = {id(config): config for config in [model.config, *_parts(model)]}
+    earlier = {id(config): name for state in _enabled.values() for config, name in state.before}
+    return [(config, earlier.get(at, config._attn_implementation)) for at, config in configs.items()]
+
+
+def _parts(model: Any) -> list[Any]:
+    parts = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
+    return parts + [part for name in model.config.sub_configs if (part := getattr(model.config, name, None)) is not None]
+
+
+def _kv_heads(config: Any) -> int:
+    """Of an attention without groups there are as many as query heads, and configs may be silent about it."""
+    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
+        return 1
+    named = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None)
+    return int(named or config.num_attention_heads)
 
 
 def _inner(model: Any) -> Any:
@@ -96,10 +131,25 @@ def _inner(model: Any) -> Any:
     return model if inside is None else inside()
 
 
+def _refuse_kind(model: Any, name: str) -> None:
+    """Says what is no language model that generates."""
+    if not isinstance(model, PreTrainedModel):
+        raise UnsupportedError(f"model is {a_type(model)}, wanted a causal language model of transformers")
+    if not hasattr(model, "_prepare_cache_for_generation"):
+        raise UnsupportedError(
+            f"{name} does not generate: dci serves causal language models (AutoModelForCausalLM), in which a cache is of use"
+        )
+    config = model.config.get_text_config(decoder=True)
+    for field in ("num_attention_heads", "num_hidden_layers"):
+        if not isinstance(getattr(config, field, None), int):
+            raise UnsupportedError(f"{name} has no {field} in its config: dci serves models whose layers all attend")
+
+
 def _refuse_unsupported(model: Any) -> None:
     """Says which part of a model dci cannot serve."""
-    config = model.config.get_text_config(decoder=True)
     name = type(model).__name__
+    _refuse_kind(model, name)
+    config = model.config.get_text_config(decoder=True)
     if getattr(model.config, "is_encoder_decoder", False):
         raise UnsupportedError(f"{name} is an encoder-decoder: dci serves decoder-only models")
     if getattr(config, "kv_lora_rank", None):
@@ -122,13 +172,32 @@ def _refuse_unsupported(model: Any) -> None:
             raise UnsupportedError(f"{name} has {field} {getattr(config, field)}, which dci does not have")
     if any(hasattr(module, "sinks") for module in model.modules()):
         raise UnsupportedError(f"{name} has learned attention sinks, which dci does not have")
-    if not getattr(model, "_supports_attention_backend", False):
+    if not getattr(model, "_supports_attention_backend", False) or not model._can_set_attn_implementation():
         raise UnsupportedError(f"{name} does not let its attention be replaced (transformers' AttentionInterface)")
-    first = next(model.parameters())
-    if first.device.type != "cpu":
-        raise UnsupportedError(f"{name} is on {first.device}, and dci attends on the CPU: model.to('cpu')")
+    _refuse_weights(model, name)
+
+
+def _refuse_weights(model: Any, name: str) -> None:
+    """Says where and what weights are that dci cannot serve."""
+    first = _first(model)
+    if any(parameter.device.type == "meta" for parameter in model.parameters()):
+        raise UnsupportedError(
+            f"weights of {name} are offloaded (on the meta device while they are not used): dci serves models whose weights "
+            "are all in memory: load it without device_map and offload_folder"
+        )
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) > 1:
+        raise UnsupportedError(f"{name} is spread over {', '.join(devices)}: dci serves models on one device")
+    if first.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"{name} is on {first.device}, and dci serves models on the CPU and on GPUs of NVIDIA's")
     if first.dtype not in DTYPES:
         raise UnsupportedError(f"{name} is {first.dtype}, wanted float32, float16 or bfloat16: model.to(torch.bfloat16)")
+
+
+def _first(model: Any) -> Any:
+    """A weight of the dtype in which a model computes, which those of quantised layers are not."""
+    weights = list(model.parameters())
+    return next((weight for weight in weights if weight.dtype in DTYPES), weights[0])
 
 
 def enable(
@@ -139,6 +208,11 @@ def enable(
     observe: int = 64,
     dtype: str | None = None,
     context: Context | None = None,
+    gpu: GPU | None = None,
+    max_tokens: int | None = None,
+    max_sequences: int = 1,
+    prefill_chunk_size: int = 8192,
+    graph: bool = True,
     **config: Any,
 ) -> None:
     """Lets a transformers model decode through dci, until `disable`: with generate(), and with forwards that use a cache.
@@ -149,7 +223,18 @@ def enable(
     observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
     dtype       how keys and values are stored: "float32", "float16" or "bfloat16"; None: as the model computes them
     context     threads and instruction set (dci.Context)
-    config      what else dci.KVCache takes: window, sink, key_bits, ...
+    config      what else dci.KVCache takes: window, sink, key_bits, ...; on a GPU also what dci.gpu.GPUKVCache takes:
+                planner, ring_tokens, hot_tokens, device_resident_bytes, ...
+
+    On a GPU, where the model is, rows lie in locked host memory and attention runs on the device:
+
+    gpu         a dci.gpu.GPU; None: the model's. dci.gpu.GPU("host") takes a model on the CPU as if that were a GPU
+    max_tokens  of a sequence; more where generate() asks for more. None: config.max_position_embeddings
+    max_sequences
+                rows of all caches together that are on the device at a time; more where generate() asks for more
+    prefill_chunk_size
+                generate() reads longer prompts in chunks of so many tokens, unless its own argument says otherwise
+    graph       whether forwards of one token become CUDA graphs
 
     A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made
     with.
@@ -161,23 +246,36 @@ def enable(
         raise InvalidError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, stores))}")
     if observe < 0:
         raise InvalidError(f"observe is {observe}, expected at least 0")
-    options = {"preset": preset, "budget": budget, "context": context, **config}
-    state = _Enabled(model, options, observe, None if dtype is None else stores[dtype])
-    text, kind = state.config, next(model.parameters()).dtype
-    heads = text.num_attention_heads
-    dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+    state = _Enabled(model, {"preset": preset, "budget": budget, **config}, observe, stores.get(dtype) if dtype else None)
+    first = _first(model)
     # What the library refuses, it refuses now.
-    query, rows = (torch.empty((1, n, 0, dim), dtype=kind) for n in (heads, text.num_key_value_heads))
-    state.make((query, rows, rows), dim**-0.5).close()
+    if first.is_cuda or gpu is not None:
+        state.engine = _engine(state, first, _gpu_of(first, gpu, context), max_tokens, max_sequences)
+        state.chunk, state.graph = prefill_chunk_size, graph
+    else:
+        state.options["context"] = context
+        query, rows = (torch.empty((1, n, 0, state.dim), dtype=first.dtype) for n in state.heads)
+        state.make((query, rows, rows), state.dim**-0.5).close()
     disable(model)
-    AttentionInterface.register(_NAME, attention)
-    AttentionMaskInterface.register(_NAME, sdpa_mask)
-    model.set_attn_implementation(_NAME)
-    if model.config._attn_implementation != _NAME:
+    try:
+        _change(model, state)
+    except BaseException:
+        _restore(model, state)
+        raise
+    _enabled[model] = state
+
+
+def _change(model: Any, state: _Enabled) -> None:
+    """Replaces a model's attention and what makes its caches."""
+    name = _NAME if state.engine is None else _DEVICE_NAME
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, sdpa_mask if state.engine is None else device_mask)
+    model.set_attn_implementation(name)
+    if state.config._attn_implementation != name:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
     state.hooks = [
         model.register_forward_pre_hook(_give_cache, with_kwargs=True),
-        model.register_forward_hook(_check_used, with_kwargs=True),
+        model.register_forward_hook(_check_used, with_kwargs=True, always_call=True),
     ]
     prepare = model._prepare_cache_for_generation
 
@@ -186,17 +284,114 @@ def enable(
         result = prepare(*args, **kwargs)
         for_model = given["model_kwargs"]
         for_model.update({name: state.own(for_model[name]) for name in _ARGUMENTS if for_model.get(name) is not None})
+        _expect(state, given)
         return result
 
-    model._dci_enabled = state  # before what no pickle takes
-    model._prepare_cache_for_generation = prepared
-    _enabled[model] = state
+    def refused(*args: Any, **kwargs: Any) -> Any:
+        raise UnsupportedError(
+            "continuous batching (generate_batch) has a cache of its own kind: generate() a padded batch, or "
+            "dci.transformers.disable(model) first"
+        )
+
+    own = {
+        "_dci_enabled": state,  # before what no pickle takes
+        "_prepare_cache_for_generation": prepared,
+        "init_continuous_batching": refused,
+    }
+    if state.engine is not None:
+        own["forward"] = _on_device(model, state)
+    state.replaced = {name: vars(model)[name] for name in own if name in vars(model)}
+    vars(model).update(own)
+
+
+def _gpu_of(parameter: Any, gpu: GPU | None, context: Context | None) -> GPU:
+    """The device that a model's caches are on; refuses one on which the model is not."""
+    device = parameter.device.index if parameter.is_cuda else "host"
+    if gpu is None:
+        return GPU(device, context)
+    if gpu.device != device:
+        raise InvalidError(f"gpu is {gpu!r}, but the model is on {parameter.device}")
+    return gpu
+
+
+def _engine(state: _Enabled, first: Any, gpu: GPU, max_tokens: int | None, max_sequences: int) -> Engine:
+    """What makes the KV caches of a model on a device; refuses what the device cannot serve."""
+    kind = first.dtype
+    if kind is torch.float32:
+        raise UnsupportedError("the model is float32, wanted float16 or bfloat16 on a device: model.to(torch.bfloat16)")
+    config = state.config
+    limit = max_tokens or getattr(config, "max_position_embeddings", None) or 131072
+    n_query_heads, n_kv_heads = state.heads
+
+    def make(n_sequences: int, n_tokens: int, scale: float) -> GPUKVCache:
+        return GPUKVCache(
+            gpu,
+            config.num_hidden_layers,
+            n_query_heads,
+            n_kv_heads,
+            state.dim,
+            dtype=DTYPES[state.store or kind],
+            query_dtype=DTYPES[kind],
+            out_dtype=DTYPES[kind],
+            scale=scale,
+            max_sequences=n_sequences,
+            max_tokens=n_tokens,
+            **state.options,
+        )
+
+    with make(1, min(limit, 1024), state.dim**-0.5) as kv:
+        token_bytes = kv.host_info().token_bytes
+    if max_tokens is not None:
+        check_host_memory(max_sequences * max_tokens, token_bytes, 0)
+    return Engine(gpu, make, token_bytes, limit, max_sequences)
+
+
+def _expect(state: _Enabled, given: dict[str, Any]) -> None:
+    """Has a cache know what generate() is about to do with it."""
+    generation, kwargs = given["generation_config"], given["model_kwargs"]
+    cache = next((kwargs[name] for name in _ARGUMENTS if kwargs.get(name) is not None), None)
+    if state.engine is None or not isinstance(cache, DCICache) or not isinstance(cache.session, DeviceSession):
+        return
+    session, mask = cache.session, kwargs.get("attention_mask")
+    if mask is not None and mask.dim() == 2:
+        session.whole_prompt = int(mask.shape[1])
+    elif generation.max_new_tokens is not None:
+        session.whole_prompt = generation.max_length - generation.max_new_tokens
+    session.wanted_tokens, session.beams = int(given["max_cache_length"]), generation.num_beams > 1
+    if session.whole_prompt is not None and session.seen == 0 and session.whole_prompt > state.chunk > 0:
+        generation.prefill_chunk_size = generation.prefill_chunk_size or state.chunk
+
+
+def _on_device(model: Any, state: _Enabled) -> Any:
+    """The forward of a model whose caches are on a device: one at a time, and as a graph where it can be one."""
+    original = model.forward
+    graphs = Graphs(model, original, state.argument) if state.graph else None
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {**dict(zip(state.names, args)), **kwargs}
+        cache = kwargs.get(state.argument)
+        if not isinstance(cache, DCICache) or not isinstance(cache.session, DeviceSession):
+            return original(**kwargs)
+        session = cache.session
+        with session.engine.lock, on_device():
+            out = None if graphs is None else graphs.run(cache, kwargs)
+            if out is not None:
+                session.expected = False
+                return out
+            try:
+                return original(**kwargs)
+            except BaseException:
+                session.abort()
+                raise
+
+    return forward
 
 
 def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Before a forward: one that uses a cache gets one of dci's, by the name that the model has for it."""
     state = _enabled[model]
-    names = list(inspect.signature(model.forward).parameters)
+    names = state.names
     at = names.index(state.argument) if state.argument in names else len(args)
     if len(args) > at:  # given by position
         args, kwargs = args[:at], {**kwargs, **dict(zip(names[at:], args[at:]))}
@@ -204,19 +399,44 @@ def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     caches = [cache for cache in [kwargs.pop(name, None) for name in _ARGUMENTS] if cache is not None]
     if len(caches) > 1:
         raise InvalidError("the model got two caches, as cache and as past_key_values: leave one out")
-    if caches:
+    if caches and recorded(model, caches[0]):
+        kwargs[state.argument] = caches[0]  # gradients pass to its rows: the stock model's work
+    elif caches:
         kwargs[state.argument] = state.own(caches[0])
-    elif (state.config.use_cache if wanted is None else wanted) and not model.training:
-        kwargs[state.argument] = state.new_cache()
-    if state.argument in kwargs:
-        kwargs[state.argument].session.expected = True
+    elif (getattr(state.config, "use_cache", False) if wanted is None else wanted) and not model.training:
+        if wanted or fills(kwargs.get("attention_mask")):
+            kwargs[state.argument] = state.new_cache()
+        else:  # nobody asked for a cache, and none of dci's can hold these tokens
+            kwargs["use_cache"] = False
+    cache = kwargs.get(state.argument)
+    if isinstance(cache, DCICache):
+        _check_length(cache, kwargs)
+        cache.session.enter()
     return args, kwargs
 
 
+def _check_length(cache: DCICache, kwargs: dict[str, Any]) -> None:
+    """Refuses a forward whose mask is not for what the cache holds."""
+    mask, tokens = kwargs.get("attention_mask"), kwargs.get("input_ids")
+    tokens = kwargs.get("inputs_embeds") if tokens is None else tokens
+    if mask is None or tokens is None or not isinstance(mask, torch.Tensor) or mask.dim() != 2:
+        return
+    seen, n = cache.get_seq_length(), tokens.shape[1]
+    if mask.shape[1] != seen + n:
+        raise InvalidError(
+            f"the attention mask is for {mask.shape[1]} tokens, but the cache holds {seen} and {n} are new: "
+            "did another generation use the cache meanwhile? Each needs one of its own (copy.deepcopy shares rows)"
+        )
+
+
 def _check_used(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-    """After a forward: its keys went through dci, not through a cache of which dci does not know."""
+    """After a forward, also one that failed: its keys went through dci, not through a cache of which dci does not know."""
     cache = kwargs.get(_enabled[model].argument)
-    if isinstance(cache, DCICache) and cache.session.expected:
+    if not isinstance(cache, DCICache) or not cache.session.entered():
+        return
+    missed = cache.session.expected and output is not None
+    cache.session.leave()
+    if missed:
         raise UnsupportedError(
             f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument}: "
             "dci.transformers.disable(model)"
@@ -229,10 +449,23 @@ def disable(model: Any) -> None:
     state = _enabled.pop(model, None)
     if state is None:
         return
+    _restore(model, state)
+
+
+def _restore(model: Any, state: _Enabled) -> None:
+    """Takes back what enable changed."""
     for hook in state.hooks:
         hook.remove()
-    del model._prepare_cache_for_generation, model._dci_enabled
-    model.set_attn_implementation(state.before)
+    for name in ("_dci_enabled", "_prepare_cache_for_generation", "init_continuous_batching"):
+        vars(model).pop(name, None)
+    if state.engine is not None:
+        vars(model).pop("forward", None)
+        state.engine.close()
+    vars(model).update(state.replaced)
+    others = {id(config) for other in _enabled.values() for config, _ in other.before}
+    for config, before in state.before:
+        if id(config) not in others:  # those of two models may be the same
+            config._attn_implementation_internal = before
 
 
 def is_enabled(model: Any) -> bool:

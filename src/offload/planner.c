@@ -70,8 +70,11 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 
 static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
 {
-        const dci_gpu_kv_row *row = dci_gpu_kv_find(host->former.owner, layer->sequence->id);
-        return row != NULL ? row->n_formed : 0; /* no row: the caller opened it on the host, past this library */
+        dci_gpu_kv *kv = host->former.owner;
+        const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, layer->sequence->id);
+        const dci_gpu_kv_swapped *swapped = dci_gpu_kv_find_swapped(kv, layer->sequence->id);
+        /* neither: the caller opened it on the host, past this library */
+        return row != NULL ? row->n_formed : swapped != NULL ? swapped->row.n_formed : 0;
 }
 
 /* The end of a prompt still fits learned transforms on the host, and encodes there what the device does not. */

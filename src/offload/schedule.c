@@ -84,7 +84,7 @@ void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-static unsigned char *row_memory(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+unsigned char *dci_gpu_kv_schedule_row(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         return kv->schedule->memory + dci_gpu_kv_row_number(kv, row) * kv->schedule->row_bytes;
 }
@@ -92,7 +92,7 @@ static unsigned char *row_memory(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
 dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_schedule *s = kv->schedule;
-        return s->on ? kv->ops->fill(kv->gpu, kv->side, row_memory(kv, row), 0, s->states_bytes) : DCI_OK;
+        return s->on ? kv->ops->fill(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, row), 0, s->states_bytes) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
@@ -101,7 +101,7 @@ dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
         if (!s->on)
                 return DCI_OK;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, s->states, row_memory(kv, row), s->states_bytes));
+        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, s->states, dci_gpu_kv_schedule_row(kv, row), s->states_bytes));
         DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->side));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 int32_t *state = s->states + kv->layers[l].index * DCI_GPU_SELECTION_INTS;
@@ -112,7 +112,7 @@ dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
                     atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
                         state[DCI_GPU_SELECTION_LISTED] = 0;
         }
-        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, row_memory(kv, row), s->states, s->states_bytes));
+        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, row), s->states, s->states_bytes));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -122,7 +122,7 @@ dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, 
         if (!s->on)
                 return DCI_OK;
         DCI_TRY(dci_gpu_kv_check_device(
-                kv, kv->ops->copy(kv->gpu, kv->side, row_memory(kv, to), row_memory(kv, from), s->row_bytes)));
+                kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, to), dci_gpu_kv_schedule_row(kv, from), s->row_bytes)));
         return dci_gpu_kv_schedule_truncate(kv, to, to->n);
 }
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Giving back memory that no sequence uses. */
+#include "core/internal.h"
+
+#include "kv/lookup.h"
+#include "offload/chunk_store.h"
+#include "offload/pool.h"
+#include "offload/history.h"
+#include "offload/prompt.h"
+#include "offload/prompt_kmeans.h"
+
+static dci_status trim(dci_gpu_kv *kv)
+{
+        if (kv->step.open)
+                return dci_fail(DCI_ERR_INVALID, "a step is open: end it, or take it back");
+        DCI_TRY(dci_gpu_kv_drain(kv));
+        DCI_TRY(dci_kv_lock(kv->host));
+        dci_kv_pool_trim(kv->host);
+        dci_kv_unlock(kv->host);
+        dci_gpu_kv_dense_trim(kv);
+        if (kv->planner.on) {
+                dci_gpu_kv_store_trim(kv, kv->summaries);
+                dci_gpu_kv_store_trim(kv, kv->ids);
+        }
+        dci_gpu_kv_prompts_trim(kv);
+        dci_gpu_kv_history_free(kv);
+        dci_gpu_kv_prompt_kmeans_trim(kv);
+        return DCI_OK;
+}
+
+dci_status dci_gpu_kv_trim(dci_gpu_kv *kv)
+{
+        DCI_TRY(dci_gpu_kv_lock(kv));
+        return dci_gpu_kv_unlock(kv, trim(kv));
+}
