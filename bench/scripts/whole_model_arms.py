@@ -92,8 +92,8 @@ class Machine:
 
     def tidy(self) -> None:
         """Gives memory that nothing holds back to the device, and begins a new peak."""
-        gc.collect()
         if self.kind == "cuda":
+            gc.collect()
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 

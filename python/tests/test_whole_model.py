@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""bench/scripts/whole_model.py and language_model.py agreement on the CPU: the loop is the model, a second run goes on."""
+"""bench/scripts/whole_model.py on the CPU: the loop is the model, a second run goes on where the first one ended."""
 
 from __future__ import annotations
 
@@ -104,16 +104,6 @@ def test_all_parts_run_and_go_on(whole: Any, tmp_path: Any, capsys: Any) -> None
     assert "| **dci, `sketch:window=16`** |" in text and "StaticCache" in text and "| cpu |" in text
 
 
-def test_a_device_gets_rows_without_a_forward(whole: Any, tmp_path: Any) -> None:
-    pytest.importorskip("dci._hf_device")
-    file = tmp_path / "whole.json"
-    few = [*FEW.split(), "--device", "host", "--presets", "sketch:window=16", "--arms", "dci", "--part", "decode,turn"]
-    assert whole.main([*few, "--json", str(file), "--raise-errors"]) == 0
-    decoded, turned = json.loads(file.read_text())["rows"]
-    assert decoded["n"] == 3 and decoded["pinned_gib"] > 0 and decoded["planner"] == "device"
-    assert turned["turn_s"] > 0 and turned["history_bytes"] == 4 * 2 * 96 * 2 * 64  # two of three layers are dense
-
-
 def test_rows_without_a_forward_are_those_of_the_stock_model(whole: Any) -> None:
     arms = whole.arms
     machine, model = arms.Machine("cpu"), sharpened(whole, "tiny").float()
@@ -127,30 +117,6 @@ def test_rows_without_a_forward_are_those_of_the_stock_model(whole: Any) -> None
             cache = arms.filled(model, arms.rows_of(model, 2, 40))
             assert torch.equal(arms.generate(model, ids, cache, 5, arms.Clock(machine)), wanted)
             assert cache.get_seq_length() == 45
-
-
-def test_a_device_agrees_with_the_cpu(whole: Any, tmp_path: Any, capsys: Any) -> None:
-    for name in ("dci._hf_device", "tqdm", "tokenizers"):
-        pytest.importorskip(name)
-    folder, text, file = tmp_path / "model", tmp_path / "text.md", tmp_path / "rows.json"
-    words = [f"w{i}" for i in range(whole.arms.SHAPES["tiny"].vocabulary)]
-    level = sys.modules["tokenizers"].models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0])
-    plain = sys.modules["tokenizers"].Tokenizer(level)
-    plain.pre_tokenizer = sys.modules["tokenizers"].pre_tokenizers.Whitespace()
-    hf.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token=words[0]).save_pretrained(folder)
-    sharpened(whole, "tiny").save_pretrained(folder)
-    text.write_text(" ".join(words[(7 * i) % 500] for i in range(200)))
-    agree = f"agreement --model {folder} --text {text} --prompt 120 --steps 6 --dir {tmp_path} --json {file} --preset full"
-    language = importlib.import_module("language_model")
-    language.main([*agree.split(), "--top", "512"])  # what a machine without a GPU says, to be taken along
-    assert json.loads(file.read_text())["rows"] == []
-    language.main([*agree.split(), "--device", "host"])
-    rows = json.loads(file.read_text())["rows"]
-    assert [row["what"]["arm"] for row in rows] == ["own cache", "full"]
-    assert all(abs(row["divergence"]) < 1e-2 and row["other_first"] == 0 for row in rows)
-    capsys.readouterr()
-    language.main([*agree.split(), "--device", "host"])
-    assert "divergence" not in capsys.readouterr().out and json.loads(file.read_text())["rows"] == rows
 
 
 def test_what_does_not_fit_is_a_result(whole: Any, tmp_path: Any, monkeypatch: Any) -> None:
