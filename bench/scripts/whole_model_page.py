@@ -214,7 +214,8 @@ def plot(path: str, rows: list[Row], shape: str) -> None:
     figure_, axes = plt.subplots(figsize=(7, 4.4), constrained_layout=True)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    ends, ticks = [], set()
+    ends: list[tuple[int, float, str, str]] = []
+    ticks: set[int] = set()
     for name, points in lines.items():
         colour, marker = STYLES.get(name, (PRESETS.get(name, "tab:blue"), "o"))
         lengths, times = zip(*sorted(points))
