@@ -262,7 +262,7 @@ class Bench:
 
     def _fits_host(self, length: int, batch: int) -> None:
         """Rather a sentence than a process that the system ends."""
-        wanted, there = self._row_bytes(length, batch), available_bytes()
+        wanted, there = self._row_bytes(length, batch), self.options.host_gib * 2**30 or available_bytes()
         if wanted > 0.9 * there:
             raise MemoryError(f"keys and values take {wanted / 2**30:.0f} GiB, and the host has {there / 2**30:.0f} GiB")
 
@@ -462,6 +462,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--turn", type=int, default=512, help="tokens of a second turn")
     parser.add_argument("--steps", type=int, default=2048, help="soak: tokens in a row")
     parser.add_argument("--talks", type=int, default=20, help="soak: conversations")
+    parser.add_argument("--host-gib", type=int, default=0, help="of the host's memory (default: what the system says is free)")
     parser.add_argument("--seconds", type=float, default=460, help="after which the run ends")
     parser.add_argument("--again", action="store_true", help="measure what is there already, too")
     parser.add_argument("--raise-errors", action="store_true", help="end with the first failure's traceback")
