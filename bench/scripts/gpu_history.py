@@ -108,7 +108,8 @@ def check(model, cache, sequence, filled, device):
         k = model.hidden[:, :model.kv].view(model.args.new, -1, model.args.dim)
         cache.append(layer, k, k)
         for got, wanted in zip(cache.history(layer, sequence), filled):
-            if not (torch.equal(got[:, :n], wanted[:n].transpose(0, 1)) and torch.equal(got[:, -len(k):], k.transpose(0, 1))):
+            rows = got.transpose(0, 1)
+            if not (torch.equal(rows[:n], wanted[:n]) and torch.equal(rows[-len(k):], k)):
                 sys.exit(f"gpu_history.py: layer {layer}: the history has other rows than were appended")
     wait(device)
     cache.step_abort()
@@ -146,7 +147,7 @@ def main():
     parser.add_argument("--tokens", default="32768,131072", help="of earlier steps; comma separated")
     parser.add_argument("--new", type=int, default=512, help="tokens of the step")
     parser.add_argument("--preset", default="sketch")
-    parser.add_argument("--piece-mib", type=int, default=0, help="of a layer in a segment of the pool; 0: the library's choice")
+    parser.add_argument("--piece-mib", type=int, default=0, help="of a layer in a segment of the pool; 0: default")
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--heads", type=int, default=8, help="kv heads; there are four times as many query heads")
     parser.add_argument("--dim", type=int, default=128)
@@ -159,8 +160,8 @@ def main():
         sys.exit("gpu_history.py: PyTorch sees no GPU")
     gpu, device = dci.gpu.GPU("host" if on_host else int(args.device)), "cpu" if on_host else f"cuda:{args.device}"
     name = "host" if on_host else torch.cuda.get_device_name(device)
-    print(f"{name}, PyTorch {torch.__version__}: {args.layers} layers; ms\n{'tokens':>8} {'new':>6} {'copy':>9} {'alone':>9} "
-          f"{'both':>9} {'':8} {'GB/s':>8} {'host, us':>9}", flush=True)
+    print(f"{name}, PyTorch {torch.__version__}: {args.layers} layers; ms\n{'tokens':>8} {'new':>6} {'copy':>9} "
+          f"{'alone':>9} {'both':>9} {'':8} {'GB/s':>8} {'host, us':>9}", flush=True)
     rows = [measure(args, int(tokens), gpu, device) for tokens in args.tokens.split(",")]
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
