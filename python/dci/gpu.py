@@ -527,7 +527,7 @@ class GPUKVCache(KVBase):
         return current_stream(self._gpu._device) if step.stream is None else step.stream
 
     def sync(self) -> None:
-        """Waits until everything is done and all rows are in host memory, and for the host's worker."""
+        """Waits until everything is done and all rows are in host memory, and for the host's workers."""
         self._call("sync", self._live())
 
     # What there is
