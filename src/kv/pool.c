@@ -120,8 +120,7 @@ static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
         dci_kv_pool *pool = &kv->pool;
         const size_t after = pieces_after(pool, n_pieces), n = dci_kv_pool_blocks(pool, after);
         pthread_mutex_lock(&kv->map_lock);
-        dci_status status =
-                dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, after, sizeof *pool->pieces);
+        dci_status status = dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, after, sizeof *pool->pieces);
         pthread_mutex_unlock(&kv->map_lock);
         if (status == DCI_OK)
                 status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, n, sizeof *pool->refs);

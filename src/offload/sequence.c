@@ -348,9 +348,9 @@ dci_status dci_gpu_kv_swap_out(dci_gpu_kv *kv, int64_t sequence)
         dci_gpu_kv_row *row;
         dci_gpu_kv_swapped *swapped;
         DCI_TRY(begin(kv, sequence, &row, &swapped));
-        return dci_gpu_kv_unlock(
-                kv, row != NULL ? swap_out(kv, row)
-                                : dci_fail(DCI_ERR_INVALID, "sequence %lld is swapped out already", (long long)sequence));
+        return dci_gpu_kv_unlock(kv, row != NULL ? swap_out(kv, row)
+                                                 : dci_fail(DCI_ERR_INVALID, "sequence %lld is swapped out already",
+                                                            (long long)sequence));
 }
 
 static dci_status swap_in(dci_gpu_kv *kv, dci_gpu_kv_swapped *s)
