@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "dci/check.h"
+
 enum { N = 900, ROOM = 1 << 20, MOST = 6 };
 
 /* Presets, and with schedules or learned codes of so many bits what they leave out. */
@@ -495,6 +497,47 @@ START_TEST(prompts_go_on_when_there_is_room_again)
 }
 END_TEST
 
+/* A piece has blocks of a sequence that is swapped out, and free ones: dense layers' part of it is gone, and comes back with the next step in
+ * such a block, a fork, or the sequence itself. */
+START_TEST(free_blocks_in_pieces_of_swapped_sequences)
+{
+        const dci_kv_config config = twin_small(DCI_KV_SKETCH);
+        dci_gpu_kv_config on_device = on_device_for(2, 0);
+        on_device.piece_bytes = 100000; /* some 8 blocks */
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, N, 81), other = kv_random(&config, N, 82);
+        const int64_t a = twin_prefill(&t, &data, 203, 0), b = twin_open(&t);
+        const size_t n = 10;
+        int64_t fork = -1;
+        ck_ok(dci_gpu_kv_swap_out(t.kv, a));
+        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_assert_uint_gt(t.kv->pool->n_dense_gaps, 1);
+        ck_assert_uint_gt(kv_info(t.kv->host).n_free_blocks, 2);
+        t.kv->config.max_device_bytes = t.kv->device_bytes;
+        const int64_t both[] = {a, b};
+        const figures before = figures_of(&t, both, 2);
+        ck_refused(dci_gpu_kv_reserve(t.kv, t.stream, 1, &b, &n), DCI_ERR_FULL, "max_device_bytes");
+        ck_refused(dci_gpu_kv_fork(t.kv, a, 203, &fork), DCI_ERR_FULL, "max_device_bytes");
+        ck_refused(dci_gpu_kv_swap_in(t.kv, a), DCI_ERR_FULL, "max_device_bytes");
+        const figures after = figures_of(&t, both, 2);
+        ck_assert_mem_eq(&before, &after, sizeof after);
+        t.kv->config.max_device_bytes = 0;
+        const size_t gaps = t.kv->pool->n_dense_gaps;
+        const bool end = true;
+        twin_step(&t, 1, &(kv_turn){b, &other, 0, n}, &end, true);
+        ck_assert_uint_eq(t.kv->pool->n_dense_gaps, gaps - 1);
+        twin_decode(&t, b, &other, n, 3);
+        ck_ok(dci_gpu_kv_swap_in(t.kv, a));
+        ck_assert_uint_eq(t.kv->pool->n_dense_gaps, 0);
+        twin_decode(&t, a, &data, 203, 3);
+        twin_decode(&t, b, &other, n + 3, 3);
+        ck_ok(dci_kv_check(t.kv->host, DCI_CHECK_STRUCTURE, NULL));
+        kv_data_free(&data);
+        kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
 /* Host memory for what only the device has. */
 START_TEST(a_swap_without_host_memory_is_refused)
 {
@@ -620,6 +663,7 @@ int main(void)
         tcase_add_loop_test(memory, trims_give_back_what_no_sequence_uses, 0, N_KINDS);
         tcase_add_loop_test(memory, generations_go_on_when_there_is_room_again, 0, N_KINDS);
         tcase_add_loop_test(memory, prompts_go_on_when_there_is_room_again, 0, N_KINDS);
+        tcase_add_test(memory, free_blocks_in_pieces_of_swapped_sequences);
         tcase_add_test(memory, a_swap_without_host_memory_is_refused);
         return test_main(suite);
 }

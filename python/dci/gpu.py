@@ -286,9 +286,9 @@ class GPUKVCache(KVBase):
         self._call("swap_out", self._live(), number_of(sequence))
 
     def swap_in(self, sequence: SupportsIndex) -> None:
-        """Gives a sequence that was swapped out a place on the device again. It goes on with the same plans and outputs as if
-        it had stayed, without a second prefill; its hot buffer is empty. FullError: there are max_sequences on the device,
-        or max_device_bytes does not allow it; nothing has changed. Waits for the device.
+        """Gives a sequence that was swapped out a place on the device again. It goes on with the same plans and outputs as
+        if it had stayed, without a second prefill; its hot buffer is empty. FullError: there are max_sequences on the
+        device, or max_device_bytes does not allow it; nothing has changed. Waits for the device.
         """
         self._call("swap_in", self._live(), number_of(sequence))
 

@@ -175,6 +175,7 @@ static dci_status fill_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_
  * fork's goes again. */
 static dci_status fill_swapped(dci_gpu_kv *kv, const dci_gpu_kv_swapped *from, dci_gpu_kv_row *to)
 {
+        DCI_TRY(dci_gpu_kv_dense_ready(kv, to, 0));
         DCI_TRY(dci_gpu_kv_swap_restore(kv, from, to));
         if (to->n < from->row.n) {
                 DCI_TRY(dci_gpu_kv_planner_truncate(kv, to, to->n));
