@@ -23,7 +23,8 @@ NAMES = {
 
 def name_of(row: Row) -> str:
     what = row["what"]
-    return f"**dci, `{what['preset']}`**" if what["arm"] == "dci" else NAMES[what["arm"]]
+    name = f"**dci, `{what['preset']}`**" if what["arm"] == "dci" else NAMES[what["arm"]]
+    return name + ", real prompt" if what.get("fill") == "prompt" else name
 
 
 def figure(value: Any, form: str = ".1f") -> str:
@@ -115,14 +116,14 @@ def prompts(rows: list[Row]) -> str:
         what = row["what"]
         size = f"{what['batch']} x {what['length']:,}"
         if "why" in row:
-            lines.append([name_of(row), what["shape"], size, row["why"], *["-"] * 5])
+            lines.append([name_of(row), what["shape"], size, row["why"], *["-"] * 4])
             continue
         chunk = f"{what['chunk']:,}" if what.get("chunk") else "whole"
         lines.append([name_of(row), what["shape"], size, chunk, figure(row["first_s"], ".2f"),
                       figure(row.get("second_s"), ".2f"), figure(row.get("loop_s"), ".2f"),
-                      figure(row.get("ratio"), ".3f"), figure(row.get("device_gib"))])  # fmt: skip
+                      figure(row.get("ratio"), ".3f")])  # fmt: skip
     head = ["", "shape", "batch x tokens", "tokens of a chunk", "first token, s", "second token, s", "loop, s",
-            "first / loop", "device after the prompt, GiB"]  # fmt: skip
+            "first / loop"]  # fmt: skip
     return table(head, lines) if lines else ""
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""bench/scripts/whole_model.py on the CPU: its loop is the model, a second run goes on from the first."""
+"""bench/scripts/whole_model.py and language_model.py agreement on the CPU: the loop is the model, a second run goes on."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import shutil
 import sys
@@ -22,24 +23,31 @@ if not SCRIPTS.is_dir():
     pytest.skip("the scripts are those of the repository", allow_module_level=True)
 
 
-@pytest.fixture(scope="module")
-def whole() -> Iterator[Any]:
+@pytest.fixture(scope="module", autouse=True)
+def scripts() -> Iterator[None]:
     sys.path.insert(0, str(SCRIPTS))
-    import whole_model  # noqa: PLC0415
-
-    yield whole_model
+    yield
     sys.path.remove(str(SCRIPTS))
+
+
+@pytest.fixture(scope="module")
+def whole() -> Any:
+    return importlib.import_module("whole_model")
+
+
+def sharpened(whole: Any, name: str, **changes: Any) -> Any:
+    """A model whose next tokens differ: small random weights leave them nearly alike."""
+    model = whole.arms.build(whole.arms.SHAPES[name]._replace(**changes), whole.arms.Machine("cpu"))
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.mul_(8)
+    return model
 
 
 @pytest.mark.parametrize("name", ["tiny", "SmolLM2-135M", "Qwen3-8B"])
 def test_the_loop_is_the_model(whole: Any, name: str) -> None:
     arms = whole.arms
-    machine = arms.Machine("cpu")
-    shape = arms.SHAPES[name]._replace(layers=2, hidden=288, inner=256, vocabulary=512)
-    model = arms.build(shape, machine).float()
-    for module in model.modules():  # weights of one size would leave all tokens alike
-        if isinstance(module, torch.nn.Linear):
-            module.weight.mul_(8)
+    machine, model = arms.Machine("cpu"), sharpened(whole, name, layers=2, hidden=288, inner=256, vocabulary=512).float()
     ids, n = arms.tokens(model, 2, 40), 6
     with torch.no_grad():
         wanted = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=n, do_sample=False)[:, 40:]
@@ -94,6 +102,55 @@ def test_all_parts_run_and_go_on(whole: Any, tmp_path: Any, capsys: Any) -> None
     assert whole.main(["--json", str(file), "--part", "none", "--page", str(page)]) == 0
     text = page.read_text()
     assert "| **dci, `sketch:window=16`** |" in text and "StaticCache" in text and "| cpu |" in text
+
+
+def test_a_device_gets_rows_without_a_forward(whole: Any, tmp_path: Any) -> None:
+    pytest.importorskip("dci._hf_device")
+    file = tmp_path / "whole.json"
+    few = [*FEW.split(), "--device", "host", "--presets", "sketch:window=16", "--arms", "dci", "--part", "decode,turn"]
+    assert whole.main([*few, "--json", str(file), "--raise-errors"]) == 0
+    decoded, turned = json.loads(file.read_text())["rows"]
+    assert decoded["n"] == 3 and decoded["pinned_gib"] > 0 and decoded["planner"] == "device"
+    assert turned["turn_s"] > 0 and turned["history_bytes"] == 4 * 2 * 96 * 2 * 64  # two of three layers are dense
+
+
+def test_rows_without_a_forward_are_those_of_the_stock_model(whole: Any) -> None:
+    arms = whole.arms
+    machine, model = arms.Machine("cpu"), sharpened(whole, "tiny").float()
+    ids = arms.tokens(model, 2, 41)
+    stock = hf.DynamicCache(config=model.config)
+    for number, layer in enumerate(arms.rows_of(model, 2, 40).layers):
+        stock.update(layer.keys, layer.values, number)
+    with torch.no_grad():
+        wanted = arms.generate(model, ids, stock, 5, arms.Clock(machine))
+        with arms.enabled(model, machine, "full", 256, 2, 64, 0):
+            cache = arms.filled(model, arms.rows_of(model, 2, 40))
+            assert torch.equal(arms.generate(model, ids, cache, 5, arms.Clock(machine)), wanted)
+            assert cache.get_seq_length() == 45
+
+
+def test_a_device_agrees_with_the_cpu(whole: Any, tmp_path: Any, capsys: Any) -> None:
+    for name in ("dci._hf_device", "tqdm", "tokenizers"):
+        pytest.importorskip(name)
+    folder, text, file = tmp_path / "model", tmp_path / "text.md", tmp_path / "rows.json"
+    words = [f"w{i}" for i in range(whole.arms.SHAPES["tiny"].vocabulary)]
+    level = sys.modules["tokenizers"].models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0])
+    plain = sys.modules["tokenizers"].Tokenizer(level)
+    plain.pre_tokenizer = sys.modules["tokenizers"].pre_tokenizers.Whitespace()
+    hf.PreTrainedTokenizerFast(tokenizer_object=plain, unk_token=words[0]).save_pretrained(folder)
+    sharpened(whole, "tiny").save_pretrained(folder)
+    text.write_text(" ".join(words[(7 * i) % 500] for i in range(200)))
+    agree = f"agreement --model {folder} --text {text} --prompt 120 --steps 6 --dir {tmp_path} --json {file} --preset full"
+    language = importlib.import_module("language_model")
+    language.main([*agree.split(), "--top", "512"])  # what a machine without a GPU says, to be taken along
+    assert json.loads(file.read_text())["rows"] == []
+    language.main([*agree.split(), "--device", "host"])
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["what"]["arm"] for row in rows] == ["own cache", "full"]
+    assert all(abs(row["divergence"]) < 1e-2 and row["other_first"] == 0 for row in rows)
+    capsys.readouterr()
+    language.main([*agree.split(), "--device", "host"])
+    assert "divergence" not in capsys.readouterr().out and json.loads(file.read_text())["rows"] == rows
 
 
 def test_what_does_not_fit_is_a_result(whole: Any, tmp_path: Any, monkeypatch: Any) -> None:
