@@ -13,7 +13,7 @@
  *      dci_gpu_kv_reserve           tokens of the next step, for one or more sequences
  *      for each layer:
  *          dci_gpu_kv_append        keys and values from device memory: to the lanes and, concurrently, to the host
- *          dci_gpu_kv_end_prompt    once, at the prompt's end: builds summaries, on the device or by the host's worker
+ *          dci_gpu_kv_end_prompt    once, at the prompt's end: builds summaries, on the device or by the host's workers
  *      dci_gpu_kv_step_end
  *
  *      and then, for every generated token:
@@ -38,7 +38,8 @@
  * appended. That of a later chunk is exact as well, over the rows of dci_gpu_kv_history.
  * Streams are the caller's (CUDA: cudaStream_t as void *; NULL is the default stream); all calls of a step use the same
  * one. Work is queued in their order; calls return before it is done unless they say that they wait.
- * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them.
+ * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them. Where
+ * the host builds what prompts give, a dci_gpu_kv has the workers of its dci_kv and one thread more.
  * Errors: DCI_ERR_DEVICE when the device's runtime refuses or fails; its sentence is quoted. Bad input and lack of
  * memory are refused before anything changes; a kernel that fails later shows in a later call, and the dci_gpu_kv can
  * then only be destroyed.
@@ -284,9 +285,11 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  * steps attend to everything until it has ended in all, and when its end is truncated all layers select among as many
  * tokens as the one that has the fewest.
  *
- * Host plans: the worker starts on a layer when its rows have arrived, while the caller goes on with the next layers.
- * So lack of memory and queries that are not finite are refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end:
- * call those again, or take the step back.
+ * Host plans: workers (dci_kv_end_prompt) start on a layer when its rows have arrived, while the device computes the
+ * next layers. No call is needed for that: a thread of the dci_gpu_kv hands the layer over; with `foreground` 1 the next
+ * calls of the step do. So lack of memory and queries that are not finite are refused by dci_gpu_kv_plan of the layer or
+ * dci_gpu_kv_step_end: call those again, or take the step back. dci_gpu_kv_step_end waits until all rows have arrived,
+ * not for the workers. A stream that is being captured is refused (DCI_ERR_INVALID).
  *
  * Device plans: the device builds the summaries itself, queued by this call, from the rows of this step's
  * dci_gpu_kv_append, which must stay unchanged until it is done (later work on the stream may overwrite them), and
@@ -300,10 +303,10 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  * named; no key of the head has length 0. The first prompt's end takes memory for it: on the device 20 bytes a token,
  * 10 dim bytes a cluster and 1/64 byte for each pair of both, for each kv head; in locked host memory 4 bytes a token
  * and 2 dim bytes a cluster, for each kv head and layer. It is kept for later prompts; if there is none, or
- * max_device_bytes does not allow it, the host clusters.
+ * max_device_bytes does not allow it, the host clusters, heads and layers on all threads, before the next step.
  *
- * Learned codes: the host fits the transforms as a prompt's rows arrive; a head's transform takes 67 KB of device
- * memory at 128 elements.
+ * Learned codes: the host's workers fit the transforms as a prompt's rows arrive, as for host plans; a head's transform
+ * takes 67 KB of device memory at 128 elements.
  */
 DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                          size_t n_positions, const void *queries, size_t ld);
@@ -438,8 +441,8 @@ DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
  */
 DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences);
 /**
- * Waits until everything is done and all rows are in host memory, and for the host's worker; then makes learned codes
- * of prompts that have ended, as far as memory allows; otherwise the next step makes them.
+ * Waits until everything is done and all rows are in host memory, and for the host's workers, which it helps; then makes
+ * learned codes of prompts that have ended, as far as memory allows; otherwise the next step makes them.
  */
 DCI_API dci_status dci_gpu_kv_sync(dci_gpu_kv *kv);
 

@@ -289,19 +289,24 @@ class GPUKVCache(KVBase):
         self._call("close", self._live(), number_of(sequence))
 
     def swap_out(self, sequence: SupportsIndex) -> None:
-        """Swaps out a sequence that will be idle for a while, between steps: it gives up its place among max_sequences, and its
-        memory on the device serves others (trim gives it back). What only the device has of it moves to host memory. It can be
-        freed, saved, forked and swapped in; steps refuse it. Waits for the device."""
+        """Gives up an idle sequence's place on the device: its place among max_sequences, its codes or pages' summaries, and
+        its resident pages. What only the device had is copied to host memory, which counts for max_bytes. The sequence can
+        then be freed, saved, forked (the fork has a place), polled and read; steps, truncate and maintain refuse it until
+        swap_in. Waits for the device. Freed memory serves other sequences; trim gives it back.
+        """
         self._call("swap_out", self._live(), number_of(sequence))
 
     def swap_in(self, sequence: SupportsIndex) -> None:
-        """Gives a sequence that was swapped out a place on the device again: it goes on as if it had stayed. FullError where
-        there are max_sequences, and nothing has changed. Waits for the device."""
+        """Gives a sequence that was swapped out a place on the device again. It goes on with the same plans and outputs as
+        if it had stayed, without a second prefill; its hot buffer is empty. FullError: there are max_sequences on the
+        device, or max_device_bytes does not allow it; nothing has changed. Waits for the device.
+        """
         self._call("swap_in", self._live(), number_of(sequence))
 
     def trim(self) -> None:
-        """Gives back memory that sequences have used and none uses now, on the device and in locked host memory. Steps take it
-        again as they need it. Captured graphs stay valid. Waits for the device."""
+        """Between steps: gives back device memory and locked host memory that no sequence uses. Steps take it again as they
+        need it, which costs time, so freeing a sequence does not do it by itself. Captured graphs stay valid.
+        """
         self._call("trim", self._live())
 
     # Steps
@@ -527,7 +532,7 @@ class GPUKVCache(KVBase):
         return current_stream(self._gpu._device) if step.stream is None else step.stream
 
     def sync(self) -> None:
-        """Waits until everything is done and all rows are in host memory, and for the host's worker."""
+        """Waits until everything is done and all rows are in host memory, and for the host's workers."""
         self._call("sync", self._live())
 
     # What there is

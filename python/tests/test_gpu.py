@@ -330,6 +330,55 @@ def test_a_history_names_the_rows_of_a_prompt_in_chunks(preset):
     np.testing.assert_array_equal(*outs)
 
 
+@both_plan
+def test_idle_sequences_are_swapped_out_and_in(tmp_path, planner):
+    device = {"planner": planner, "piece_bytes": 1}
+    twin = Twin("sketch", budget=192, window=32, rollback=16, dense_layers=1, device=device)
+    empty = twin.kv.info()
+    name = twin.prefill(TEXT, 600)
+    twin.decode([name], 5)
+    other, text, n = twin.at[name]
+    there = twin.kv.info()
+    twin.kv.swap_out(name)
+    assert twin.kv.info().device_bytes == there.device_bytes
+    twin.kv.trim()
+    assert twin.kv.info().device_bytes == empty.device_bytes < there.device_bytes
+    assert twin.kv.sequence_info(name).n_tokens == n and not twin.kv.poll(name)
+    with pytest.raises(dci.InvalidError, match="is swapped out: swap_in gives it"):
+        twin.kv.reserve(name)
+    with pytest.raises(dci.InvalidError, match="is swapped out: swap_in gives it"):
+        twin.kv.truncate(name, 10)
+    with pytest.raises(dci.InvalidError, match="swapped out already"):
+        twin.kv.swap_out(name)
+    child = twin.kv.fork(name)
+    twin.at[child] = (twin.cpu.fork(other), text, n)
+    twin.decode([child], 3)
+    twin.kv.save(name, tmp_path / "kv")
+    twin.kv.swap_in(name)
+    with pytest.raises(dci.InvalidError, match="is not swapped out"):
+        twin.kv.swap_in(name)
+    twin.decode([name, child], 5)
+    with twin.kv.step(child, 0), pytest.raises(dci.InvalidError, match="in the middle of a step"):
+        twin.kv.swap_out(child)
+
+
+def test_more_conversations_than_places():
+    kv = gpu_kv(budget=192, max_sequences=1)
+    first = started(kv)
+    wanted = back(look(kv, first))
+    kv.swap_out(first)
+    second = started(kv)
+    with pytest.raises(dci.FullError, match="max_sequences"):
+        kv.swap_in(first)
+    kv.swap_out(second)
+    kv.swap_in(first)
+    assert close_to(look(kv, first), wanted)
+    kv.free(second)
+    kv.free(first)
+    kv.trim()
+    assert kv.host_info().n_blocks == 0
+
+
 def test_a_step_that_failed_is_taken_back():
     kv = gpu_kv(budget=192)
     s = started(kv)

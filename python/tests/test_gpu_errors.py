@@ -90,6 +90,9 @@ CALLS = {
     "fork": lambda kv, s: kv.fork(s),
     "truncate": lambda kv, s: kv.truncate(s, 1),
     "free": lambda kv, s: kv.free(s),
+    "swap_out": lambda kv, s: kv.swap_out(s),
+    "swap_in": lambda kv, s: kv.swap_in(s),
+    "trim": lambda kv, s: kv.trim(),
     "save": lambda kv, s: kv.save(s, "nowhere"),
     "load": lambda kv, s: kv.load("nowhere"),
     "reserve": lambda kv, s: kv.reserve(s),
@@ -121,7 +124,10 @@ def test_a_closed_cache_is_refused(call):
     assert "closed" in repr(kv)
 
 
-@pytest.mark.parametrize("call", ["fork", "truncate", "free", "save", "reserve", "poll", "table", "read", "sequence_info"])
+NAMED = ["fork", "truncate", "free", "swap_out", "swap_in", "save", "reserve", "poll", "table", "read", "sequence_info"]
+
+
+@pytest.mark.parametrize("call", NAMED)
 def test_a_sequence_that_is_not_there_is_not_found(call):
     kv = gpu_kv()
     with pytest.raises(dci.NotFoundError):

@@ -6,7 +6,7 @@
  *
  *      n            tokens appended; the first `sink` of them have no groups
  *      n_grouped    candidates that have groups: [0, n_grouped)
- *      prompt       OPEN until dci_kv_end_prompt, WAITING while a worker builds the prompt's groups, then DONE
+ *      prompt       OPEN until dci_kv_end_prompt, WAITING while workers build the prompt's groups, then DONE
  *
  * A step that was reserved is open until it ends or is aborted; layers then have between n and n + n_reserved tokens.
  */

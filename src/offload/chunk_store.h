@@ -18,8 +18,8 @@
 #include "offload/state.h"
 
 typedef struct dci_gpu_kv_store {
-        size_t head_bytes, chunk_bytes; /* of a head's part; of a chunk */
-        size_t max_chunks;              /* of a row */
+        size_t head_bytes, chunk_bytes;                                        /* of a head's part; of a chunk */
+        size_t max_chunks;                                                     /* of a row */
         size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded; /* n_pieces: with gaps */
         unsigned char **pieces, **device_pieces;                               /* NULL: a gap */
         int32_t *numbers, *device_numbers; /* [row][max_chunks]; the host's copy is locked */

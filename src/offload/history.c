@@ -286,7 +286,7 @@ static dci_status check(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequ
 static dci_status history(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_kv_rows *out_rows,
                           size_t *out_n)
 {
-        dci_gpu_kv_row *row;
+        dci_gpu_kv_row *row = NULL;
         DCI_TRY(check(kv, stream, layer, sequence, out_rows, out_n, &row));
         const size_t i = dci_gpu_kv_step_number(kv, row), n = tokens_after(kv, i), dim = kv->dim;
         dci_gpu_kv_history_buffer *b = &kv->history->buffers[kv->history->last];

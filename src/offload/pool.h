@@ -26,7 +26,7 @@ typedef struct dci_gpu_kv_pool {
         size_t dense_bytes, dense_piece_bytes;       /* of all device pieces; of one */
         size_t n_dense_gaps;                         /* pieces without a device piece */
         bool *used;                                  /* by piece: of a trim */
-        int32_t *tables, *device_tables;       /* [row][max_blocks] */
+        int32_t *tables, *device_tables;             /* [row][max_blocks] */
 } dci_gpu_kv_pool;
 
 /* The hook of the host's cache. */

@@ -101,7 +101,8 @@ dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
         if (!s->on)
                 return DCI_OK;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, s->states, dci_gpu_kv_schedule_row(kv, row), s->states_bytes));
+        DCI_GPU_KV_TRY(kv,
+                       kv->ops->copy(kv->gpu, kv->side, s->states, dci_gpu_kv_schedule_row(kv, row), s->states_bytes));
         DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->side));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 int32_t *state = s->states + kv->layers[l].index * DCI_GPU_SELECTION_INTS;
@@ -112,7 +113,8 @@ dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
                     atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
                         state[DCI_GPU_SELECTION_LISTED] = 0;
         }
-        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, row), s->states, s->states_bytes));
+        DCI_GPU_KV_TRY(kv,
+                       kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, row), s->states, s->states_bytes));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -121,8 +123,8 @@ dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, 
         const dci_gpu_kv_schedule *s = kv->schedule;
         if (!s->on)
                 return DCI_OK;
-        DCI_TRY(dci_gpu_kv_check_device(
-                kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, to), dci_gpu_kv_schedule_row(kv, from), s->row_bytes)));
+        DCI_TRY(dci_gpu_kv_check_device(kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, to),
+                                                          dci_gpu_kv_schedule_row(kv, from), s->row_bytes)));
         return dci_gpu_kv_schedule_truncate(kv, to, to->n);
 }
 

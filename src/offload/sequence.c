@@ -175,6 +175,7 @@ static dci_status fill_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_
  * fork's goes again. */
 static dci_status fill_swapped(dci_gpu_kv *kv, const dci_gpu_kv_swapped *from, dci_gpu_kv_row *to)
 {
+        DCI_TRY(dci_gpu_kv_dense_ready(kv, to, 0));
         DCI_TRY(dci_gpu_kv_swap_restore(kv, from, to));
         if (to->n < from->row.n) {
                 DCI_TRY(dci_gpu_kv_planner_truncate(kv, to, to->n));
@@ -348,9 +349,9 @@ dci_status dci_gpu_kv_swap_out(dci_gpu_kv *kv, int64_t sequence)
         dci_gpu_kv_row *row;
         dci_gpu_kv_swapped *swapped;
         DCI_TRY(begin(kv, sequence, &row, &swapped));
-        return dci_gpu_kv_unlock(
-                kv, row != NULL ? swap_out(kv, row)
-                                : dci_fail(DCI_ERR_INVALID, "sequence %lld is swapped out already", (long long)sequence));
+        return dci_gpu_kv_unlock(kv, row != NULL ? swap_out(kv, row)
+                                                 : dci_fail(DCI_ERR_INVALID, "sequence %lld is swapped out already",
+                                                            (long long)sequence));
 }
 
 static dci_status swap_in(dci_gpu_kv *kv, dci_gpu_kv_swapped *s)

@@ -352,6 +352,17 @@ void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_gpu_kv_prompt_kmeans_close(kv, row);
 }
 
+void dci_gpu_kv_planner_trim(dci_gpu_kv *kv)
+{
+        if (!kv->planner.on)
+                return;
+        /* A step that was refused has left chunks for itself. */
+        for (size_t r = 0; r < kv->config.max_sequences && !kv->planner.clustered; r++)
+                truncate_chunks(kv, &kv->rows[r], dci_gpu_kv_count_chunks(kv->rows[r].n_formed));
+        dci_gpu_kv_store_trim(kv, kv->summaries);
+        dci_gpu_kv_store_trim(kv, kv->ids);
+}
+
 /* Replaces chunk number c of the row by its own copy of `from`. */
 static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int32_t from)
 {

@@ -43,6 +43,8 @@ size_t dci_gpu_kv_count_refits(const dci_gpu_kv *kv, const dci_kv_sequence *sequ
 dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* Frees chunks that rows do not use, and pieces without a used one. No step is open. */
+void dci_gpu_kv_planner_trim(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
 /* Checks that the row's prompt has ended in all layers that select. */

@@ -28,12 +28,16 @@ static size_t summaries_bytes(const dci_gpu_kv *kv, size_t n_chunks)
         return kv->planner.on ? kv->n_sparse * n_chunks * kv->summaries->chunk_bytes : 0;
 }
 
-static size_t image_bytes(const dci_gpu_kv *kv, size_t n_chunks)
+/* The device has transforms, though it may have no codes: after the first ones were truncated. */
+static bool has_centres(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        const size_t n_centres = n_chunks == 0 || !dci_gpu_kv_coded(&kv->planner) ? 0
-                                 : kv->planner.value_centres != NULL              ? 2
-                                                                                  : 1;
-        return summaries_bytes(kv, n_chunks) + n_centres * kv->n_sparse * centre_bytes(kv) + kv->schedule->row_bytes;
+        return kv->planner.on && dci_gpu_kv_coded(&kv->planner) && row->where == DCI_GPU_KV_ON_DEVICE;
+}
+
+static size_t image_bytes(const dci_gpu_kv *kv, const dci_gpu_kv_swapped *s)
+{
+        const size_t n = !has_centres(kv, &s->row) ? 0 : kv->planner.value_centres != NULL ? 2 : 1;
+        return summaries_bytes(kv, s->n_chunks) + n * kv->n_sparse * centre_bytes(kv) + kv->schedule->row_bytes;
 }
 
 /* Copies to the image or from it, through locked memory. */
@@ -77,15 +81,16 @@ static dci_status move_chunks(mover *m, const dci_gpu_kv_row *row, size_t n)
         return DCI_OK;
 }
 
-static dci_status move_all(mover *m, const dci_gpu_kv_row *row, size_t n_chunks)
+static dci_status move_all(mover *m, const dci_gpu_kv_swapped *s, const dci_gpu_kv_row *row)
 {
         const dci_gpu_kv *kv = m->kv;
         const dci_gpu_kv_planner *p = &kv->planner;
         const size_t number = dci_gpu_kv_row_number(kv, row), n_bytes = centre_bytes(kv);
-        DCI_TRY(move_chunks(m, row, n_chunks));
-        for (size_t l = 0; l < kv->n_sparse && n_chunks > 0 && dci_gpu_kv_coded(p); l++)
+        const bool centres = has_centres(kv, &s->row);
+        DCI_TRY(move_chunks(m, row, s->n_chunks));
+        for (size_t l = 0; l < kv->n_sparse && centres; l++)
                 DCI_TRY(move(m, p->centres + dci_gpu_kv_centres_offset(kv, l, number), n_bytes));
-        for (size_t l = 0; l < kv->n_sparse && n_chunks > 0 && p->value_centres != NULL; l++)
+        for (size_t l = 0; l < kv->n_sparse && centres && p->value_centres != NULL; l++)
                 DCI_TRY(move(m, p->value_centres + dci_gpu_kv_centres_offset(kv, l, number), n_bytes));
         return move(m, dci_gpu_kv_schedule_row(kv, row), kv->schedule->row_bytes);
 }
@@ -105,25 +110,24 @@ static bool host_has_all(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_swap_save(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_gpu_kv_swapped **out)
 {
-        const bool formed = kv->planner.on && !kv->planner.clustered && row->n_formed > 0,
-                   of_host = formed && host_has_all(kv, row);
-        const size_t n_chunks = formed && !of_host ? dci_gpu_kv_count_chunks(row->n_formed) : 0,
-                     n_bytes = sizeof(dci_gpu_kv_swapped) + image_bytes(kv, n_chunks);
-        dci_gpu_kv_swapped *s = NULL;
+        dci_gpu_kv_swapped *s = NULL, of = {.bad = dci_gpu_kv_bad(kv, row)};
         DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
-        DCI_TRY(dci_kv_alloc(kv->host, n_bytes, (void **)&s));
-        *s = (dci_gpu_kv_swapped){.row = *row,
-                                  .bad = dci_gpu_kv_bad(kv, row),
-                                  .n_chunks = n_chunks,
-                                  .n_bytes = n_bytes};
-        if (of_host)
-                s->row.where = DCI_GPU_KV_ON_HOST;
+        of.row = *row;
+        if (kv->planner.on && !kv->planner.clustered && row->n_formed > 0) {
+                if (host_has_all(kv, row))
+                        of.row.where = DCI_GPU_KV_ON_HOST;
+                else
+                        of.n_chunks = dci_gpu_kv_count_chunks(row->n_formed);
+        }
+        of.n_bytes = sizeof of + image_bytes(kv, &of);
+        DCI_TRY(dci_kv_alloc(kv->host, of.n_bytes, (void **)&s));
+        *s = of;
         mover m = {kv, s->image, true};
-        const dci_status status = dci_gpu_kv_check_device(kv, move_all(&m, row, n_chunks));
+        const dci_status status = dci_gpu_kv_check_device(kv, move_all(&m, s, row));
         if (status == DCI_OK)
                 *out = s;
         else
-                dci_kv_free(kv->host, s, n_bytes);
+                dci_kv_free(kv->host, s, of.n_bytes);
         return status;
 }
 
@@ -166,8 +170,8 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
                 return dci_gpu_kv_check_device(kv, restore_lists(kv, s, row));
         }
         DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, kv->summaries, kv->side, number, 0, s->n_chunks));
-        DCI_GPU_KV_TRY(kv, move_all(&m, row, s->n_chunks));
-        for (size_t l = 0; l < kv->shape.n_layers && s->n_chunks > 0; l++)
+        DCI_GPU_KV_TRY(kv, move_all(&m, s, row));
+        for (size_t l = 0; l < kv->shape.n_layers && has_centres(kv, &s->row); l++)
                 if (dci_kv_groups(kv->host, l))
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_transforms(kv, row, l, &sequence->layers[l]));
         row->n_formed = s->row.n_formed;
@@ -195,7 +199,7 @@ static dci_status set_centres(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, dci_k
 static dci_status build(dci_gpu_kv *kv, dci_gpu_kv_swapped *s, dci_kv_sequence *sequence)
 {
         const size_t refits = dci_gpu_kv_count_refits(kv, sequence);
-        if (kv->planner.kind == DCI_GPU_CODES && s->n_chunks > 0 && dci_gpu_kv_host_grouped(kv, sequence) == 0)
+        if (kv->planner.kind == DCI_GPU_CODES && has_centres(kv, &s->row) && dci_gpu_kv_host_grouped(kv, sequence) == 0)
                 DCI_TRY(set_centres(kv, s, sequence));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &s->row.id));
         if (dci_gpu_kv_count_refits(kv, sequence) != refits || host_has_all(kv, &s->row))

@@ -4,11 +4,11 @@
 #include "core/internal.h"
 
 #include "kv/lookup.h"
-#include "offload/chunk_store.h"
 #include "offload/pool.h"
 #include "offload/history.h"
 #include "offload/prompt.h"
 #include "offload/prompt_kmeans.h"
+#include "offload/summaries.h"
 
 static dci_status trim(dci_gpu_kv *kv)
 {
@@ -19,10 +19,7 @@ static dci_status trim(dci_gpu_kv *kv)
         dci_kv_pool_trim(kv->host);
         dci_kv_unlock(kv->host);
         dci_gpu_kv_dense_trim(kv);
-        if (kv->planner.on) {
-                dci_gpu_kv_store_trim(kv, kv->summaries);
-                dci_gpu_kv_store_trim(kv, kv->ids);
-        }
+        dci_gpu_kv_planner_trim(kv);
         dci_gpu_kv_prompts_trim(kv);
         dci_gpu_kv_history_free(kv);
         dci_gpu_kv_prompt_kmeans_trim(kv);

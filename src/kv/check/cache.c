@@ -26,10 +26,11 @@ static dci_status check_pool(const dci_kv *kv)
                 return DCI_OK;
         if (pool->n_pieces > pool->piece_capacity || dci_kv_pool_blocks(pool, pool->n_pieces) != pool->n_blocks ||
             pool->n_gaps > pool->n_pieces || (pool->n_pieces - pool->n_gaps) * pool->piece_bytes != kv->row_bytes)
-                return dci_fail(DCI_ERR_FORMAT,
-                                "%zu pieces, %zu of them gaps, of %zu blocks and %zu bytes for %zu blocks and %zu bytes",
-                                pool->n_pieces, pool->n_gaps, pool->piece_blocks, pool->piece_bytes, pool->n_blocks,
-                                kv->row_bytes);
+                return dci_fail(
+                        DCI_ERR_FORMAT,
+                        "%zu pieces, %zu of them gaps, of %zu blocks and %zu bytes for %zu blocks and %zu bytes",
+                        pool->n_pieces, pool->n_gaps, pool->piece_blocks, pool->piece_bytes, pool->n_blocks,
+                        kv->row_bytes);
         return DCI_OK;
 }
 
