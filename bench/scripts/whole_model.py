@@ -462,7 +462,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--turn", type=int, default=512, help="tokens of a second turn")
     parser.add_argument("--steps", type=int, default=2048, help="soak: tokens in a row")
     parser.add_argument("--talks", type=int, default=20, help="soak: conversations")
-    parser.add_argument("--host-gib", type=int, default=0, help="of the host's memory (default: what the system says is free)")
+    parser.add_argument("--host-gib", type=int, default=0, help="of host memory (default: what the system has free)")
     parser.add_argument("--seconds", type=float, default=460, help="after which the run ends")
     parser.add_argument("--again", action="store_true", help="measure what is there already, too")
     parser.add_argument("--raise-errors", action="store_true", help="end with the first failure's traceback")
