@@ -159,7 +159,7 @@ static void swap_one(life *l)
                 return;
         owned *o = &l->sequences[(size_t)dci_rng_below(&l->swaps, l->n)];
         if (what == 0) {
-                ck_ok(dci_gpu_kv_trim(l->t.kv));
+                ck_ok(dci_gpu_kv_trim(l->t.kv, DCI_GPU_TRIM_ALL));
         } else if (o->swapped) {
                 bring_in(l, o);
         } else {

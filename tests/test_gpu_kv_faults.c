@@ -274,7 +274,7 @@ static bool live_on(life *l)
         for (size_t s = 0; s < (test_short() ? 3 : 9); s++) {
                 if (s < 2) { /* the fork, then the first one, which trades places with it */
                         TRY(dci_gpu_kv_swap_out(l->kv, l->sequences[1 - s]));
-                        TRY(dci_gpu_kv_trim(l->kv));
+                        TRY(dci_gpu_kv_trim(l->kv, DCI_GPU_TRIM_ALL));
                         TRY(dci_gpu_kv_swap_in(l->kv, l->sequences[1 - s]));
                 }
                 if (!step(l))

@@ -330,7 +330,7 @@ START_TEST(a_graph_goes_on_after_swaps_and_trims)
                         replay_step(&t, &p, turns, graph, 2000);
                 }
                 ck_ok(dci_gpu_kv_swap_out(t.kv, swapped));
-                ck_ok(dci_gpu_kv_trim(t.kv));
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
                 twin_poison(&t);
                 const int64_t third = twin_prefill(&t, &data, 90 + 200 * round, 0);
                 twin_decode(&t, third, &data, 90 + 200 * round, 2);
@@ -344,7 +344,7 @@ START_TEST(a_graph_goes_on_after_swaps_and_trims)
                         ck_assert_int_eq(dci_gpu_kv_reserve(t.kv, t.stream, 2, both, most), DCI_ERR_FULL);
                 }
                 twin_close(&t, third);
-                ck_ok(dci_gpu_kv_trim(t.kv));
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
                 t.kv->config.max_device_bytes = t.kv->host->config.max_bytes = 0;
         }
         for (size_t s = 0; s < 5; s++) {

@@ -84,7 +84,7 @@ static void out(life *l, size_t i)
                 return;
         ck_ok(dci_gpu_kv_swap_out(l->t.kv, l->at[i].sequence));
         ck_assert_ptr_null(dci_gpu_kv_find(l->t.kv, l->at[i].sequence));
-        ck_ok(dci_gpu_kv_trim(l->t.kv));
+        ck_ok(dci_gpu_kv_trim(l->t.kv, DCI_GPU_TRIM_ALL));
         twin_poison(&l->t);
 }
 
@@ -180,7 +180,7 @@ static size_t lived(const dci_kv_config *config, size_t n_pages, bool swaps, flo
         ck_assert(l.t.kv->swapped == NULL);
         for (size_t i = 0; i < MOST; i++)
                 twin_close(&l.t, l.at[i].sequence);
-        ck_ok(dci_gpu_kv_trim(l.t.kv));
+        ck_ok(dci_gpu_kv_trim(l.t.kv, DCI_GPU_TRIM_ALL));
         const dci_kv_info info = kv_info(l.t.kv->host);
         ck_assert_uint_eq(info.n_blocks, 0);
         ck_assert_uint_eq(info.row_bytes, 0);
@@ -260,12 +260,12 @@ START_TEST(trims_give_back_what_no_sequence_uses)
         const int64_t a = twin_prefill(&t, &data, 560, 0), b = twin_prefill(&t, &other, 560, 0);
         twin_decode(&t, a, &data, 560, 2);
         twin_decode(&t, b, &other, 560, 2);
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         const dci_gpu_kv_info both = twin_info(&t);
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         ck_assert_uint_eq(twin_info(&t).device_bytes, both.device_bytes);
         twin_close(&t, a); /* whose blocks and chunks have the lower numbers */
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         const dci_gpu_kv_info one = twin_info(&t);
         ck_assert_uint_lt(one.device_bytes, both.device_bytes);
         ck_assert_uint_lt(one.pinned_bytes, both.pinned_bytes);
@@ -273,17 +273,17 @@ START_TEST(trims_give_back_what_no_sequence_uses)
         ck_assert_uint_lt(one.dense_bytes, both.dense_bytes);
         twin_decode(&t, b, &other, 562, 3);
         ck_ok(dci_gpu_kv_swap_out(t.kv, b));
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         ck_assert_uint_eq(twin_info(&t).device_bytes, empty.device_bytes);
         const int64_t c = twin_prefill(&t, &data, 300, 100);
         twin_decode(&t, c, &data, 300, 2);
         twin_close(&t, c);
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         ck_assert_uint_eq(twin_info(&t).device_bytes, empty.device_bytes);
         ck_ok(dci_gpu_kv_swap_in(t.kv, b));
         twin_decode(&t, b, &other, 565, 3);
         twin_close(&t, b);
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         ck_assert_uint_eq(twin_info(&t).device_bytes, empty.device_bytes);
         ck_assert_uint_eq(twin_info(&t).pinned_bytes, empty.pinned_bytes);
         kv_data_free(&data);
@@ -396,7 +396,7 @@ static void run_out(int kind, bool of_device, size_t n)
         const int64_t sequences[] = {a.sequence, b.sequence};
         ck_assert(step(&t, &b, sequences, 2) && step(&t, &a, sequences, 2));
         a.from++, b.from++;
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         if (of_device)
                 t.kv->config.max_device_bytes = t.kv->device_bytes;
         else
@@ -405,10 +405,10 @@ static void run_out(int kind, bool of_device, size_t n)
         ck_assert(strstr(dci_last_error(), of_device ? "max_device_bytes" : "max_bytes") != NULL);
         if (of_device) {
                 ck_ok(dci_gpu_kv_swap_out(t.kv, b.sequence));
-                ck_ok(dci_gpu_kv_trim(t.kv));
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         } else {
                 twin_close(&t, b.sequence);
-                ck_ok(dci_gpu_kv_trim(t.kv));
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
                 t.kv->host->config.max_bytes += 600000; /* for what clustering takes while it runs */
         }
         for (size_t i = 0; i < 3; i++, a.from += a.n)
@@ -421,7 +421,7 @@ static void run_out(int kind, bool of_device, size_t n)
                 const figures after = figures_of(&t, sequences, 2);
                 ck_assert_mem_eq(&before, &after, sizeof after);
                 twin_close(&t, a.sequence);
-                ck_ok(dci_gpu_kv_trim(t.kv));
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
                 t.kv->config.max_device_bytes = bytes + 1000000;
                 ck_ok(dci_gpu_kv_swap_in(t.kv, b.sequence));
                 b.n = 1;
@@ -447,14 +447,14 @@ END_TEST
 /* Room on the device for blocks of dense layers, but for no summaries. */
 static void leave_room(twin *t, size_t n_blocks)
 {
-        ck_ok(dci_gpu_kv_trim(t->kv));
+        ck_ok(dci_gpu_kv_trim(t->kv, DCI_GPU_TRIM_ALL));
         t->kv->config.max_device_bytes = t->kv->device_bytes + n_blocks * t->kv->pool->dense_piece_bytes;
 }
 
 static void make_room(twin *t, int64_t other)
 {
         ck_ok(dci_gpu_kv_swap_out(t->kv, other));
-        ck_ok(dci_gpu_kv_trim(t->kv));
+        ck_ok(dci_gpu_kv_trim(t->kv, DCI_GPU_TRIM_ALL));
         t->kv->config.max_device_bytes = t->kv->device_bytes + 2000000;
 }
 
@@ -510,7 +510,7 @@ START_TEST(free_blocks_in_pieces_of_swapped_sequences)
         const size_t n = 10;
         int64_t fork = -1;
         ck_ok(dci_gpu_kv_swap_out(t.kv, a));
-        ck_ok(dci_gpu_kv_trim(t.kv));
+        ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
         ck_assert_uint_gt(t.kv->pool->n_dense_gaps, 1);
         ck_assert_uint_gt(kv_info(t.kv->host).n_free_blocks, 2);
         t.kv->config.max_device_bytes = t.kv->device_bytes;
@@ -581,7 +581,7 @@ START_TEST(bad_calls_are_refused)
         int32_t bad = 7;
         ck_refused(dci_gpu_kv_swap_out(NULL, a), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_swap_in(NULL, a), DCI_ERR_INVALID, "kv is NULL");
-        ck_refused(dci_gpu_kv_trim(NULL), DCI_ERR_INVALID, "kv is NULL");
+        ck_refused(dci_gpu_kv_trim(NULL, DCI_GPU_TRIM_ALL), DCI_ERR_INVALID, "kv is NULL");
         ck_refused(dci_gpu_kv_swap_out(t.kv, 99), DCI_ERR_NOT_FOUND, "no sequence 99");
         ck_refused(dci_gpu_kv_swap_in(t.kv, -1), DCI_ERR_NOT_FOUND, "no sequence -1");
         ck_refused(dci_gpu_kv_swap_in(t.kv, a), DCI_ERR_INVALID, "is not swapped out");
@@ -598,7 +598,7 @@ START_TEST(bad_calls_are_refused)
         const kv_turn turn = {b, &data, 210, 1};
         twin_reserve(&t, 1, &turn);
         ck_refused(dci_gpu_kv_swap_out(t.kv, b), DCI_ERR_INVALID, "in the middle of a step");
-        ck_refused(dci_gpu_kv_trim(t.kv), DCI_ERR_INVALID, "a step is open");
+        ck_refused(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL), DCI_ERR_INVALID, "a step is open");
         ck_ok(dci_gpu_kv_swap_in(t.kv, a)); /* beside the step of another one */
         ck_ok(dci_gpu_kv_swap_out(t.kv, a));
         for (size_t l = 0; l < config.n_layers; l++) {

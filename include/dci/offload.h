@@ -238,14 +238,22 @@ DCI_API dci_status dci_gpu_kv_swap_out(dci_gpu_kv *kv, int64_t sequence);
  * device.
  */
 DCI_API dci_status dci_gpu_kv_swap_in(dci_gpu_kv *kv, int64_t sequence);
+/** What dci_gpu_kv_trim gives back. */
+enum {
+        /** buffers of dci_gpu_kv_history and of ends of prompts: after a prompt, where no other follows soon */
+        DCI_GPU_TRIM_BUFFERS = 1,
+        /** and pieces of summaries and of keys and values, on the device and in locked host memory, that are entirely
+         * free; dense layers' pieces that hold blocks of swapped-out sequences only */
+        DCI_GPU_TRIM_ALL = 2
+};
+
 /**
- * Gives back what sequences have used and none uses now: pieces of summaries and of keys and values, on the device and
- * in locked host memory, that are entirely free; dense layers' pieces that hold blocks of swapped-out sequences only;
- * buffers for ends of prompts. What is left free within pieces stays. Steps take it again as they need it, which costs
- * an allocation (and locking of host memory) each: so closing a sequence keeps it. Captured launches stay valid.
+ * Gives back what sequences have used and none uses now: DCI_GPU_TRIM_*. What is left free within pieces stays. Steps
+ * take it again as they need it, which costs an allocation (and locking of host memory) each: so closing a sequence
+ * keeps it. Captured launches stay valid.
  * DCI_ERR_INVALID: a step is open. Waits for the device.
  */
-DCI_API dci_status dci_gpu_kv_trim(dci_gpu_kv *kv);
+DCI_API dci_status dci_gpu_kv_trim(dci_gpu_kv *kv, int32_t what);
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
 

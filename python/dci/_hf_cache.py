@@ -153,6 +153,9 @@ class Session:
                 "call dci.transformers.enable(model) again after it was moved"
             )
 
+    def disarm(self) -> None:
+        """Has no step open between forwards."""
+
     def _find_pads(self, mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
         """By row of the batch: how many of n tokens, in front, are none. Refuses a mask that hides others."""
         pads = self.pads
@@ -511,6 +514,7 @@ class DCICache(Cache):
     @property
     def kv(self) -> KVCache | None:
         """The KVCache; None before the first forward."""
+        self.session.disarm()
         return self.session.kv
 
     @property

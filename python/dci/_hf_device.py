@@ -21,7 +21,7 @@ from torch.nn.attention.bias import causal_lower_right
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import causal_mask_function, sdpa_mask
 
-from ._errors import InvalidError, LimitError, NumberError, OutOfMemoryError, UnsupportedError
+from ._errors import DciError, InvalidError, LimitError, NumberError, OutOfMemoryError, UnsupportedError
 from ._hf_cache import Session
 from ._hf_states import Call, Held, Rows, differentiable
 from .gpu import GPU, GPUKVCache
@@ -105,9 +105,33 @@ class Shared:
         self.n_placed = 0  # of these, on the device
         self.graphs: dict[Any, Any] = {}  # of _hf_graph.py
         self.warm: set[Any] = set()  # what has run once
+        self.pool: Any = None  # the graphs' memory
+        self.armed: tuple[DeviceSession, int] | None = None  # whose next step is begun already, and what it is sized for
+        self.rest = 0  # steps that are not begun early, since several sessions take turns
+
+    def arm(self, session: DeviceSession, bound: int, replays: bool) -> None:
+        """Begins the next step of a session while the device computes this one. What cannot be had is asked for in time."""
+        if self.rest > 0:
+            self.rest -= 1
+            return
+        try:
+            self.kv.reserve(session.sequences, 1)
+            if replays:
+                self.kv.replay(bound)
+            self.armed = session, bound
+        except DciError:
+            if self.kv.in_step:
+                self.kv.step_abort()
+
+    def disarm(self, rest: int = 0) -> None:
+        """Takes back a step that was begun early."""
+        if self.armed is not None:
+            self.armed, self.rest = None, rest
+            self.kv.step_abort()
 
     def make_room(self, n: int, keep: DeviceSession | None) -> None:
         """Has n places of the device free: the sessions that were used longest ago are swapped out, `keep` never."""
+        self.disarm()
         idle = sorted((one for one in self.sessions if one.placed and one is not keep), key=lambda one: one.used)
         for session in idle:
             if self.kv.max_sequences - self.n_placed >= n:
@@ -116,6 +140,7 @@ class Shared:
 
     def close(self) -> None:
         """Gives everything back."""
+        self.armed = None
         self.graphs.clear()
         self.kv.close()
 
@@ -140,6 +165,7 @@ class Engine:
         self.gpu, self.make, self.token_bytes = gpu, make, token_bytes
         self.max_tokens, self.max_sequences = max_tokens, max_sequences
         self.lock = threading.RLock()
+        self.generating = 0  # calls of generate() under way
         self.clock = itertools.count()
         self.current: Shared | None = None
         self.dropped: deque[tuple[Shared, list[int], bool]] = deque()  # of caches that nobody has any more
@@ -169,6 +195,7 @@ class Engine:
 
     def release(self, shared: Shared, sequences: Iterable[int], placed: bool) -> None:
         """Ends sequences. The last one of a KV cache that another has replaced closes it."""
+        shared.disarm()
         for sequence in list(sequences):
             shared.kv.free(sequence)
             shared.n_open -= 1
@@ -181,8 +208,15 @@ class Engine:
         while self.dropped:
             self.release(*self.dropped.popleft())
 
+    def disarm(self) -> None:
+        """Takes back a step that was begun early."""
+        with self.lock:
+            if self.current is not None:
+                self.current.disarm()
+
     def close(self) -> None:
         """Gives back what no sequence uses."""
+        self.disarm()
         self.collect()
         now, self.current = self.current, None
         if now is not None and now.n_open == 0:
@@ -267,6 +301,7 @@ class DeviceSession(Session):
         with self.engine.lock:
             if shared is None or not self.placed or not self.sequences:
                 return
+            shared.disarm()
             done: list[int] = []
             try:
                 for sequence in self.sequences:
@@ -305,6 +340,7 @@ class DeviceSession(Session):
     def _forks(self, rows: Iterable[int]) -> list[int]:
         rows, shared = list(rows), self.shared
         assert shared is not None
+        shared.disarm()
         self.engine.collect()
         if shared.kv.max_sequences - shared.n_placed < len(rows):
             shared.make_room(len(rows), None)
@@ -316,6 +352,7 @@ class DeviceSession(Session):
     def select(self, rows: list[int]) -> None:
         """Row i of the batch becomes what row rows[i] is; a row that several become is forked."""
         with self.engine.lock:
+            self.disarm()
             self.swap_in()
             before, shared = list(self.sequences), self.shared
             super().select(rows)
@@ -342,8 +379,14 @@ class DeviceSession(Session):
     def crop(self, n: int) -> None:
         """Forgets tokens from n on, those in front included."""
         with self.engine.lock:
+            self.disarm()
             self.swap_in()
             super().crop(n)
+
+    def disarm(self) -> None:
+        """Takes back a step that was begun early, of this session or another one."""
+        if self.shared is not None:
+            self.shared.disarm()
 
     def take_prompt(self, other: Session) -> None:
         """Fills an empty session with the tokens of another, whose prompt has not ended."""
@@ -386,6 +429,8 @@ class DeviceSession(Session):
     def _begin(self, call: Call) -> None:
         if self.captured:
             return
+        if self.shared is not None:
+            self.shared.disarm(rest=64)
         self.swap_in()
         if self.sequences:
             self.check_numbers()
@@ -577,6 +622,7 @@ class DeviceSession(Session):
         if self.prompted:
             return
         kv = self._kv
+        self.disarm()
         self.swap_in()
         kv.reserve(self.sequences, 0)
         try:

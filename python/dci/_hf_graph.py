@@ -56,7 +56,6 @@ class Graphs:
         self.state: Any = None
         self.warned: set[str] = set()
         self.failed = False  # a forward of this model could not be captured
-        self.pool: Any = None
         self.stream: Any = None
 
     def run(self, cache: DCICache, kwargs: dict[str, Any]) -> Any:
@@ -68,7 +67,6 @@ class Graphs:
             return None
         tensors, key = split
         session.swap_in()
-        session.check_numbers()
         step = session.shared.graphs.get(key)
         if step is not None and (step.version != self.version or not self._launch(cache, step, tensors, key[2])):
             del session.shared.graphs[key]
@@ -83,31 +81,42 @@ class Graphs:
             session.shared.graphs[key] = step
         session.n_new = 1
         session.advance()
-        return self._output(step, cache)
+        out = self._output(step, cache)
+        if session.engine.generating and session.seen + 1 < session.wanted_tokens and self._bound(session) == key[2]:
+            session.shared.arm(session, key[2], not isinstance(step.graph, _Rerun))
+        return out
 
     def _launch(self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], bound: int) -> bool:
-        """Runs a step; not where the weights are others than those it was captured with, which is seen while it runs."""
-        session, kv = cache.session, cache.kv
-        assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache)
+        """Runs a step. What may be wrong with it is looked at while the device computes: False, and nothing has changed,
+        where the weights are others than those it was captured with."""
+        session, kv = cache.session, cache.session.kv
+        assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache) and session.shared is not None
         for name, tensor in tensors.items():
             step.inputs[name].copy_(tensor)
-        session._reserve([1] * len(session.sequences))
+        if session.shared.armed != (session, bound):
+            session.shared.disarm(rest=64)
+            session._reserve([1] * len(session.sequences))
+            if not isinstance(step.graph, _Rerun):
+                kv.replay(bound)
+        session.shared.armed = None
         try:
             if isinstance(step.graph, _Rerun):
                 self._rerun(session, cache, step)
             else:
-                kv.replay(bound)
                 step.graph.replay()
             same = step.weights == [p.data_ptr() for p in self.parameters]
-            if same:
+            bad = bool((kv.bad_layers(session.sequences) >= 0).any())
+            if same and not bad:
                 kv.step_end()
-            else:
-                kv.step_abort()
+                return True
+            kv.step_abort()
         except BaseException:
             if kv.in_step:
                 kv.step_abort()
             raise
-        return same
+        if bad:
+            session.check_numbers()
+        return False
 
     # --- what a graph depends on ---------------------------------------------------------------------------------------
 
@@ -136,10 +145,13 @@ class Graphs:
             return None
         if "position_ids" not in tensors:
             tensors["position_ids"] = torch.full((main.shape[0], 1), session.seen, device=main.device)
-        after, most = session.seen + 1 - min(session.pads), session.kv.max_tokens
-        bound = min(next((n for n in _CLASSES if n >= after), most), most)
         shapes = tuple(sorted((name, tuple(x.shape), str(x.dtype)) for name, x in tensors.items()))
-        return tensors, (len(session.sequences), shapes, bound, tuple(sorted(plain)))
+        return tensors, (len(session.sequences), shapes, self._bound(session), tuple(sorted(plain)))
+
+    def _bound(self, session: DeviceSession) -> int:
+        """Tokens that the launches of a session's next step are sized for."""
+        after, most = session.seen + 1 - min(session.pads), session._kv.max_tokens
+        return min(next((n for n in _CLASSES if n >= after), most), most)
 
     def _checked(self, session: DeviceSession, kwargs: dict[str, Any]) -> bool:
         """Whether this forward may be a graph: looked at in the first step after others, and then from time to time."""
@@ -188,6 +200,8 @@ class Graphs:
     ) -> _Step | None:
         """Captures a step, and runs it."""
         inputs = {name: tensor.clone() for name, tensor in tensors.items()}
+        session.disarm()
+        session.check_numbers()
         left_out = {"attention_mask", self.argument, *tensors}
         plain = {name: value for name, value in kwargs.items() if name not in left_out}
         outputs: list[Any] = []
@@ -210,12 +224,13 @@ class Graphs:
 
     def _record(self, cache: DCICache, bound: int, forward: Callable[[DCICache], None], device: torch.device) -> Any:
         """A CUDA graph of the forward, which has run once; None where it cannot be captured."""
-        session, kv = cache.session, cache.kv
+        session, kv = cache.session, cache.session.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache)
         if self.stream is None:
             self.stream = torch.cuda.Stream(device)
-        if self.pool is None:
-            self.pool = torch.cuda.graph_pool_handle()
+        assert session.shared is not None
+        if not session.shared.graphs:  # memory of graphs that are gone is gone
+            session.shared.pool = torch.cuda.graph_pool_handle()
         now = torch.cuda.current_stream(device)
         self.stream.wait_stream(now)
         graph = torch.cuda.CUDAGraph()
@@ -223,7 +238,7 @@ class Graphs:
             session._reserve([1] * len(session.sequences))
             try:
                 kv.capture(bound)
-                with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, pool=session.shared.pool, stream=self.stream, capture_error_mode="thread_local"):
                     forward(cache)
                 graph.replay()
                 kv.step_end()
@@ -239,7 +254,7 @@ class Graphs:
 
     def _dry(self, cache: DCICache, bound: int, forward: Callable[[DCICache], None], device: torch.device) -> Any:
         """What stands for a graph on the host device."""
-        session, kv = cache.session, cache.kv
+        session, kv = cache.session, cache.session.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache)
         session._reserve([1] * len(session.sequences))
         try:

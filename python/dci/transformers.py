@@ -26,7 +26,7 @@ from typing import Any
 
 try:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import GenerationMixin, PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
@@ -273,10 +273,11 @@ def _change(model: Any, state: _Enabled) -> None:
     model.set_attn_implementation(name)
     if state.config._attn_implementation != name:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
-    state.hooks = [
-        model.register_forward_pre_hook(_give_cache, with_kwargs=True),
-        model.register_forward_hook(_check_used, with_kwargs=True, always_call=True),
-    ]
+    if state.engine is None:
+        state.hooks = [
+            model.register_forward_pre_hook(_give_cache, with_kwargs=True),
+            model.register_forward_hook(_check_used, with_kwargs=True, always_call=True),
+        ]
     prepare = model._prepare_cache_for_generation
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
@@ -299,7 +300,9 @@ def _change(model: Any, state: _Enabled) -> None:
         "init_continuous_batching": refused,
     }
     if state.engine is not None:
-        own["forward"] = _on_device(model, state)
+        own.update(forward=_on_device(model, state), generate=_generating(model, state))
+        if getattr(type(model), "prepare_inputs_for_generation", None) is GenerationMixin.prepare_inputs_for_generation:
+            own["prepare_inputs_for_generation"] = _next_inputs(model, state)
     state.replaced = {name: vars(model)[name] for name in own if name in vars(model)}
     vars(model).update(own)
 
@@ -367,13 +370,9 @@ def _on_device(model: Any, state: _Enabled) -> Any:
     original = model.forward
     graphs = Graphs(model, original, state.argument) if state.graph else None
 
-    @functools.wraps(original)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        kwargs = {**dict(zip(state.names, args)), **kwargs}
-        cache = kwargs.get(state.argument)
-        if not isinstance(cache, DCICache) or not isinstance(cache.session, DeviceSession):
-            return original(**kwargs)
+    def run(cache: DCICache, kwargs: dict[str, Any]) -> Any:
         session = cache.session
+        assert isinstance(session, DeviceSession)
         with session.engine.lock, on_device():
             out = None if graphs is None else graphs.run(cache, kwargs)
             if out is not None:
@@ -385,7 +384,71 @@ def _on_device(model: Any, state: _Enabled) -> Any:
                 session.abort()
                 raise
 
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _give_cache(model, args, kwargs)
+        kwargs.update(zip(state.names, args))
+        cache, out = kwargs.get(state.argument), None
+        try:
+            own = isinstance(cache, DCICache) and isinstance(cache.session, DeviceSession)
+            out = run(cache, kwargs) if own else original(**kwargs)
+            return out
+        finally:
+            _check_used(model, (), kwargs, out)
+
     return forward
+
+
+def _generating(model: Any, state: _Enabled) -> Any:
+    """generate() of a model on a device, in which the next step is begun while the device computes one."""
+    original, engine = model.generate, state.engine
+    assert engine is not None
+
+    @functools.wraps(original)
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        engine.generating += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            engine.generating -= 1
+            engine.disarm()
+
+    return generate
+
+
+_PLAIN = {"use_cache", "logits_to_keep", "return_dict", "output_hidden_states", "output_attentions"}
+
+
+def _next_inputs(model: Any, state: _Enabled) -> Any:
+    """What generate() gives a forward of one token, as transformers finds it, in less time."""
+    original = model.prepare_inputs_for_generation
+
+    @functools.wraps(original)
+    def prepared(input_ids: Any, next_sequence_length: int | None = None, **kwargs: Any) -> Any:
+        cache, positions = kwargs.get(state.argument), kwargs.get("position_ids")
+        more = {name: value for name, value in kwargs.items() if value is not None and name not in _KNOWN}
+        if (
+            next_sequence_length != 1
+            or kwargs.get("is_first_iteration")
+            or not isinstance(cache, DCICache)
+            or not cache.session.prompted
+            or positions is None
+            or positions.dim() != 2
+            or not more.keys() <= _PLAIN
+        ):
+            return original(input_ids, next_sequence_length=next_sequence_length, **kwargs)
+        return {
+            "input_ids": input_ids[:, -1:],
+            "position_ids": positions[:, -1:],
+            "attention_mask": kwargs.get("attention_mask"),
+            state.argument: cache,
+            **more,
+        }
+
+    return prepared
+
+
+_KNOWN = {*_ARGUMENTS, "position_ids", "attention_mask", "is_first_iteration", "inputs_embeds"}
 
 
 def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -459,7 +522,8 @@ def _restore(model: Any, state: _Enabled) -> None:
     for name in ("_dci_enabled", "_prepare_cache_for_generation", "init_continuous_batching"):
         vars(model).pop(name, None)
     if state.engine is not None:
-        vars(model).pop("forward", None)
+        for name in ("forward", "generate", "prepare_inputs_for_generation"):
+            vars(model).pop(name, None)
         state.engine.close()
     vars(model).update(state.replaced)
     others = {id(config) for other in _enabled.values() for config, _ in other.before}
