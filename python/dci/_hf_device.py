@@ -243,6 +243,7 @@ class DeviceSession(Session):
         self.whole_prompt: int | None = None  # its tokens, where they are known
         self.captured = False  # the forward under way is a graph's: its step is begun and ended around it
         self.ends = False  # the forward under way ends the prompt
+        self.streamed = False  # history came through buffers that a decode has no use for
         self.fresh = -1  # steps of one token since a graph's conditions were looked at; -1: not yet
         super().__init__(_refused, n_layers, observe, store)
 
@@ -524,6 +525,7 @@ class DeviceSession(Session):
     def _over_history(self, layer: int, call: Call, exact: bool) -> torch.Tensor:
         """Attention over all earlier tokens and among the new ones, [batch, positions, heads, dim]."""
         query, value, rows = call.states[0], call.states[2], []
+        self.streamed = self.streamed or self.n_new >= 64  # guessed tokens are fewer, and come again at once
         for row, (sequence, first) in enumerate(zip(self.sequences, self._firsts())):
             rows.append([query.new_zeros((1, first, query.shape[1], value.shape[3]))])
             if first == self.n_new:
@@ -549,6 +551,13 @@ class DeviceSession(Session):
             return rows.clone()
         held: torch.Tensor = Held.apply(rows, torch.zeros((), requires_grad=True))
         return held
+
+    def begin_decode(self) -> None:
+        """Before a step of one token: the buffers that a prompt has left behind are given back."""
+        if self.streamed:
+            self.streamed = False
+            self.disarm()
+            self._kv.trim("buffers")
 
     def _decode(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         kv = self._kv
@@ -621,7 +630,7 @@ class DeviceSession(Session):
         """Ends a prompt of which no forward knew that it was whole: the device reads its rows once more."""
         if self.prompted:
             return
-        kv = self._kv
+        kv, self.streamed = self._kv, True
         self.disarm()
         self.swap_in()
         kv.reserve(self.sequences, 0)

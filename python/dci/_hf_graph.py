@@ -67,6 +67,7 @@ class Graphs:
             return None
         tensors, key = split
         session.swap_in()
+        session.begin_decode()
         step = session.shared.graphs.get(key)
         if step is not None and (step.version != self.version or not self._launch(cache, step, tensors, key[2])):
             del session.shared.graphs[key]

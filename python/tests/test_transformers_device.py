@@ -8,6 +8,7 @@ import copy
 import gc
 import os
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -365,6 +366,54 @@ def test_gradients_of_one_token_are_the_stock_models(gpu: dci.gpu.GPU, model: An
     wanted = norms()
     dt.enable(model, **EXACT, gpu=gpu)
     assert close(norms(), wanted, 0.05)
+
+
+def test_a_step_that_was_begun_early_is_taken_back(gpu: dci.gpu.GPU, model: Any) -> None:
+    def stop(n: int) -> Any:
+        return hf.StoppingCriteriaList([lambda ids, scores, **_: torch.full((1,), ids.shape[1] >= n, device=ids.device)])
+
+    ids = prompt(60)
+    wanted = generate(model, ids, 24)
+    dt.enable(model, **EXACT, gpu=gpu)
+    cache = dt.new_cache(model)
+    first = model.generate(ids, past_key_values=cache, max_new_tokens=50, do_sample=False, stopping_criteria=stop(70))
+    assert first.shape[1] == 70 and not cache.session.kv.in_step
+    begun = []
+    arm, engine = type(cache.session.shared).arm, cache.session.engine
+
+    def counted(self: Any, *args: Any) -> None:
+        arm(self, *args)
+        begun.append(self.armed is not None)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(cache.session.shared), "arm", counted)
+        text = model.generate(first, past_key_values=cache, max_new_tokens=14, do_sample=False)
+        assert agree(text[:, 60:], wanted) and all(begun) and len(begun) >= 10
+        engine.generating += 1
+        cache.session.wanted_tokens = 1000
+        with torch.no_grad():
+            for _ in range(3):  # without generate() a forward has other arguments: another graph
+                model(prompt(1), past_key_values=cache)
+            assert cache.session.kv.in_step
+            other = copy.deepcopy(cache)  # each of these takes the step back
+            model(prompt(1), past_key_values=cache)
+            assert cache.session.kv.in_step
+            cache.crop(-1)
+            model(prompt(1), past_key_values=cache)
+            assert not cache.kv.in_step
+            model(prompt(1), past_key_values=cache)
+            model(prompt(1), past_key_values=other)
+            cache.close()
+        engine.generating -= 1
+
+
+def test_two_threads_generate_side_by_side(gpu: dci.gpu.GPU, model: Any) -> None:
+    dt.enable(model, **EXACT, gpu=gpu, max_sequences=2)
+    prompts = [prompt(50, seed=1), prompt(70, seed=2)]
+    wanted = [generate(model, ids, 30) for ids in prompts]
+    with ThreadPoolExecutor(2) as threads:
+        got = list(threads.map(lambda ids: generate(model, ids, 30), prompts))
+    assert all(agree(a, b) for a, b in zip(got, wanted))
 
 
 def test_masks_with_holes_are_refused(gpu: dci.gpu.GPU, model: Any) -> None:
