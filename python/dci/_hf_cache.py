@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
@@ -15,7 +14,9 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ._errors import BusyError, InvalidError, NumberError, UnsupportedError
-from ._hf_states import DTYPES, Call, Held, Rows, States, check_mask, differentiable, pads_of
+from ._hf_files import save
+from ._hf_states import DTYPES, UNOBSERVED, Call, Held, Rows, States, by_row, check_mask, differentiable, pads_of
+from ._paths import Path
 from .kv import KVCache
 
 _MARK = "_dci_layer"
@@ -32,9 +33,10 @@ class Session:
         self.plan: Any = None
         self.sequences: list[int] = []
         self.expected = False  # by a forward that has begun and has not come to the first layer
-        self.lock = threading.RLock()  # of a forward
-        self.owner: int | None = None  # the thread that has it
+        self.lock = threading.RLock()  # of a forward or a generation
+        self.owner: int | None = None  # the thread of the forward that has begun
         self.scaling = 0.0
+        self.config: Any = None  # of the model
         self.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Session:
@@ -47,13 +49,17 @@ class Session:
             "dci.transformers.load_cache(model, path)"
         )
 
-    def enter(self) -> None:
-        """Begins a forward, of one thread at a time."""
+    def take(self) -> None:
+        """Begins a forward or a generation: those of one thread at a time."""
         if not self.lock.acquire(blocking=False):
             raise BusyError(
-                "the cache is in use by a forward of another thread: give each generation a cache of its own "
-                "(copy.deepcopy of a cache shares its rows)"
+                "the cache is in use by another thread: give each generation a cache of its own (copy.deepcopy of a cache "
+                "shares its rows)"
             )
+
+    def enter(self) -> None:
+        """Begins a forward."""
+        self.take()
         self.owner, self.expected = threading.get_ident(), True
 
     def entered(self) -> bool:
@@ -109,7 +115,7 @@ class Session:
                 )
             out = self._attend(layer, call)
         except NumberError as error:
-            sentence = f"layer {layer}: {self._by_row(str(error))}"
+            sentence = f"layer {layer}: {by_row(error, self.sequences)}"
             self.abort()
             raise NumberError(sentence) from None
         except BaseException:
@@ -119,15 +125,6 @@ class Session:
         if self.begun == self.n_layers:
             self._end()
         return out
-
-    def _by_row(self, sentence: str) -> str:
-        """A sentence about a sequence, with its row of the batch."""
-
-        def named(found: re.Match[str]) -> str:
-            number = int(found[1])
-            return f"row {self.sequences.index(number)} of the batch" if number in self.sequences else found[0]
-
-        return re.sub(r"\bsequence (\d+)", named, sentence)
 
     def _begin(self, call: Call) -> None:
         batch, n_new = call.states[1].shape[0], call.states[1].shape[2]
@@ -339,19 +336,14 @@ class Session:
                     queries = None
                     if seen is not None and length > 0:
                         queries = seen[row, :, -min(length, seen.shape[2]) :].transpose(0, 1).contiguous()
-                    try:
-                        kv.end_prompt(layer, sequence, queries)
-                    except NumberError as error:
-                        raise NumberError(f"layer {layer}, row {row} of the batch: {error}") from None
+                    kv.end_prompt(layer, sequence, queries)
             kv.step_end(self.sequences)
-        except InvalidError as error:
+        except BaseException as error:
             kv.step_abort(self.sequences)
-            raise InvalidError(
-                f"{self._by_row(str(error))}: presets that look at a prompt's last queries need a part of the prompt that "
-                "is read through dci (two tokens are enough) before they decode"
-            ) from None
-        except BaseException:
-            kv.step_abort(self.sequences)
+            if isinstance(error, NumberError):
+                raise NumberError(f"layer {layer}, row {row} of the batch: {error}") from None
+            if isinstance(error, InvalidError) and "observed queries" in str(error):
+                raise InvalidError(f"{by_row(error, self.sequences)}: {UNOBSERVED}") from None
             raise
         self.observed = {}
         self.prompted = True
@@ -380,6 +372,7 @@ class Session:
     def fork(self) -> Session:
         """One that goes on from here by itself; what there is is shared."""
         other = Session(self.make, self.n_layers, self.observe, self.store)
+        other.config = self.config
         if self.sequences:
             self.end_prompt()
             other.kv = self.kv
@@ -406,20 +399,31 @@ class Session:
         """Fills an empty session with the tokens of another, whose prompt has not ended."""
         if self.seen > 0 or other.prompted:
             raise InvalidError("a prompt is taken by an empty cache, from one that has not decoded yet")
-        if self.kv is None:
-            self.kv = self._like(other._kv, other.scaling)
         lengths = other.lengths()
+        self.prepare(other._kv, other.scaling, lengths)
         self._fill(lengths, lambda layer, row: other.read(layer, other.sequences[row], lengths[row]))
         self.pads, self.scaling, self.recorded = list(other.pads), other.scaling, other.recorded
         self.seen, self.observed = other.seen, dict(other.observed)
 
-    def _like(self, source: Any, scaling: float) -> KVCache:
-        """A KV cache for rows of the shape that a KVCache, or what else names its dtype and shape, has."""
+    def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
+        """Makes the KV cache for sequences of such lengths, and rows of the shape and dtype that `source` names."""
         kinds = {name: kind for kind, name in DTYPES.items()}
         query = torch.empty((1, source.n_query_heads, 0, source.dim_k), dtype=kinds[source.query_dtype])
         kind = kinds[source.dtype]
         key, value = (torch.empty((1, source.n_kv_heads, 0, dim), dtype=kind) for dim in (source.dim_k, source.dim_v))
-        return self.make((query, key, value), scaling)
+        self._fit(Call(None, (query, key, value), None, scaling, {}))
+
+    def load(self, paths: list[str]) -> None:
+        """Opens sequences with what files hold, whose prompts have ended."""
+        sequences: list[int] = []
+        try:
+            for path in paths:
+                sequences.append(self._kv.load(path))
+        except BaseException:
+            for sequence in sequences:
+                self._kv.free(sequence)
+            raise
+        self.sequences = sequences
 
     def crop(self, n: int) -> None:
         """Forgets tokens from n on, those in front included."""
@@ -563,6 +567,22 @@ class DCICache(Cache):
     def take_prompt(self, other: DCICache) -> None:
         """Fills this empty cache, which may have another preset, with the prompt of one that has not decoded yet."""
         self.session.take_prompt(other.session)
+
+    def save(self, path: Path) -> None:
+        """Writes the cache to a folder, which is made, or takes the place of the cache in it: at any moment it holds the
+        old one or the new one. dci.transformers.load_cache reads it, also in another process. No forward runs meanwhile.
+
+        Written are keys, values, and where the prompt has ended groups and codes, for all rows of the batch. A prompt that
+        has not ended stays open: it may be read further, before or after loading.
+        """
+        save(self.session, path)
+
+    @staticmethod
+    def load(path: Path, model: Any) -> DCICache:
+        """What dci.transformers.load_cache(model, path) gives."""
+        from .transformers import load_cache  # noqa: PLC0415 - it imports this module
+
+        return load_cache(model, path)
 
     @classmethod
     def _around(cls, session: Session) -> DCICache:

@@ -366,7 +366,7 @@ class DeviceSession(Session):
     def fork(self) -> Session:
         """One that goes on from here by itself; what there is is shared."""
         other = DeviceSession(self.engine, self.n_layers, self.observe, self.store)
-        other.scaling = self.scaling
+        other.scaling, other.config = self.scaling, self.config
         if self.sequences:
             with self.engine.lock:
                 self.end_prompt()
@@ -389,11 +389,22 @@ class DeviceSession(Session):
         if self.shared is not None:
             self.shared.disarm()
 
-    def take_prompt(self, other: Session) -> None:
-        """Fills an empty session with the tokens of another, whose prompt has not ended."""
-        if self.kv is None and self.seen == 0:
-            self._acquire(len(other.pads), other.seen, other.scaling)
-        super().take_prompt(other)
+    def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
+        """Finds a KV cache for sequences of such lengths; refuses rows of another shape than it has."""
+        if self.kv is None:
+            self._acquire(len(lengths), max(lengths, default=0), scaling)
+        super().prepare(source, scaling, lengths)
+
+    def load(self, paths: list[str]) -> None:
+        """Opens sequences with what files hold, whose prompts have ended."""
+        shared = self.shared
+        assert shared is not None
+        with self.engine.lock:
+            shared.make_room(len(paths), self)
+            super().load(paths)
+            shared.n_open += len(paths)
+            shared.n_placed += len(paths)
+            self._use(shared, self.sequences)
 
     def whole(self, layer: int, which: int) -> torch.Tensor | None:
         """All keys (0) or values (1) of a layer, [batch, heads, tokens, dim], as the model computed them."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -30,6 +31,8 @@ class Call(NamedTuple):
 
 
 Rows = tuple[torch.Tensor, torch.Tensor]  # keys and values
+
+UNOBSERVED = "presets that look at a prompt's last queries need a part of it that is read through dci before they decode"
 
 _HIDDEN = -1e4  # what a mask adds to a score that is not to count: so much, or more often the dtype's least
 
@@ -79,6 +82,16 @@ def fills(mask: Any) -> bool:
 def differentiable(states: States) -> bool:
     """Whether autograd records what becomes of these."""
     return torch.is_grad_enabled() and any(state.requires_grad for state in states)
+
+
+def by_row(error: Exception, sequences: list[int]) -> str:
+    """What an error says of a sequence, with its row of the batch."""
+
+    def named(found: re.Match[str]) -> str:
+        number = int(found[1])
+        return f"row {sequences.index(number)} of the batch" if number in sequences else found[0]
+
+    return re.sub(r"\bsequence (\d+)", named, str(error))
 
 
 class Held(torch.autograd.Function):

@@ -19,9 +19,12 @@ transformers from 5.17 on, and below 6; 5.17 and 5.24 are tested.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 try:
@@ -33,17 +36,19 @@ try:
     from ._hf_cache import DCICache, attention
     from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
     from ._hf_graph import Graphs
+    from ._hf_files import load
     from ._hf_import import adopt, recorded
     from ._hf_states import DTYPES, States, fills
 except ImportError as error:
     raise ImportError(f"dci.transformers needs torch, and transformers from 5.17 on and below 6: {error}") from error
 
 from ._errors import InvalidError, UnsupportedError, a_type
+from ._paths import Path
 from .context import Context
 from .gpu import GPU, GPUKVCache
 from .kv import KVCache
 
-__all__ = ["DCICache", "disable", "enable", "is_enabled", "new_cache"]
+__all__ = ["DCICache", "disable", "enable", "is_enabled", "load_cache", "new_cache"]
 
 _NAME, _DEVICE_NAME = "dci", "dci_device"  # of attention on the CPU, and on a device
 _ARGUMENTS = ("cache", "past_key_values")  # what a model's forward calls its cache: in transformers from 5.24 on, and before
@@ -68,6 +73,7 @@ class _Enabled:
         self.engine: Engine | None = None  # of a model whose caches are on a device
         self.chunk = 0
         self.graph = True
+        self.generations = threading.local()  # .caches: those of the generation that a thread is in
         self.replaced: dict[str, Any] = {}  # attributes of the model that were there before
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -89,9 +95,41 @@ class _Enabled:
         )
 
     def new_cache(self) -> DCICache:
+        layers, cache = self.config.num_hidden_layers, None
         if self.engine is not None:
-            return DCICache._around(DeviceSession(self.engine, self.config.num_hidden_layers, self.observe, self.store))
-        return DCICache(self.make, self.config.num_hidden_layers, self.observe, self.store)
+            cache = DCICache._around(DeviceSession(self.engine, layers, self.observe, self.store))
+        else:
+            cache = DCICache(self.make, layers, self.observe, self.store)
+        cache.session.config = self.config
+        return cache
+
+    @contextlib.contextmanager
+    def generation(self) -> Iterator[None]:
+        """A call of generate(): its cache is that of no other thread."""
+        outer = getattr(self.generations, "caches", None)
+        taken: list[DCICache] = []
+        self.generations.caches = taken
+        if self.engine is not None:
+            self.engine.generating += 1
+        try:
+            yield
+        finally:
+            if self.engine is not None:
+                self.engine.generating -= 1
+                self.engine.disarm()
+            self.generations.caches = outer
+            for cache in taken:
+                cache.session.lock.release()
+
+    def begin(self, cache: DCICache, mask: Any, generation_config: Any) -> None:
+        """Of a generation: makes its cache ready."""
+        taken = getattr(self.generations, "caches", None)
+        if taken is not None:
+            cache.session.take()
+            taken.append(cache)
+        n = getattr(generation_config, "_mask_length", -1) if mask is None else mask.shape[1]
+        if n == cache.get_seq_length() > 0:
+            cache.crop(-1)  # the prompt is there whole: what comes after it is said by its last token, which is read again
 
     def own(self, given: Any) -> DCICache:
         """A cache that the model was given, as one of dci's: a DynamicCache becomes one; another is refused."""
@@ -285,8 +323,18 @@ def _change(model: Any, state: _Enabled) -> None:
         result = prepare(*args, **kwargs)
         for_model = given["model_kwargs"]
         for_model.update({name: state.own(for_model[name]) for name in _ARGUMENTS if for_model.get(name) is not None})
+        cache = next((cache for cache in map(for_model.get, _ARGUMENTS) if cache is not None), None)
+        if isinstance(cache, DCICache):
+            state.begin(cache, for_model.get("attention_mask"), given["generation_config"])
         _expect(state, given)
         return result
+
+    generate = model.generate
+
+    @functools.wraps(generate)
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        with state.generation():
+            return generate(*args, **kwargs)
 
     def refused(*args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError(
@@ -297,10 +345,11 @@ def _change(model: Any, state: _Enabled) -> None:
     own = {
         "_dci_enabled": state,  # before what no pickle takes
         "_prepare_cache_for_generation": prepared,
+        "generate": generated,
         "init_continuous_batching": refused,
     }
     if state.engine is not None:
-        own.update(forward=_on_device(model, state), generate=_generating(model, state))
+        own["forward"] = _on_device(model, state)
         if getattr(type(model), "prepare_inputs_for_generation", None) is GenerationMixin.prepare_inputs_for_generation:
             own["prepare_inputs_for_generation"] = _next_inputs(model, state)
     state.replaced = {name: vars(model)[name] for name in own if name in vars(model)}
@@ -399,23 +448,6 @@ def _on_device(model: Any, state: _Enabled) -> Any:
     return forward
 
 
-def _generating(model: Any, state: _Enabled) -> Any:
-    """generate() of a model on a device, in which the next step is begun while the device computes one."""
-    original, engine = model.generate, state.engine
-    assert engine is not None
-
-    @functools.wraps(original)
-    def generate(*args: Any, **kwargs: Any) -> Any:
-        engine.generating += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            engine.generating -= 1
-            engine.disarm()
-
-    return generate
-
-
 _PLAIN = {"use_cache", "logits_to_keep", "return_dict", "output_hidden_states", "output_attentions"}
 
 
@@ -487,8 +519,8 @@ def _check_length(cache: DCICache, kwargs: dict[str, Any]) -> None:
     seen, n = cache.get_seq_length(), tokens.shape[1]
     if mask.shape[1] != seen + n:
         raise InvalidError(
-            f"the attention mask is for {mask.shape[1]} tokens, but the cache holds {seen} and {n} are new: "
-            "did another generation use the cache meanwhile? Each needs one of its own (copy.deepcopy shares rows)"
+            f"the attention mask is for {mask.shape[1]} tokens, but the cache holds {seen} and {n} are new: the mask is for "
+            "all of them. Two generations at a time need a cache each (copy.deepcopy of a cache shares its rows)"
         )
 
 
@@ -519,10 +551,10 @@ def _restore(model: Any, state: _Enabled) -> None:
     """Takes back what enable changed."""
     for hook in state.hooks:
         hook.remove()
-    for name in ("_dci_enabled", "_prepare_cache_for_generation", "init_continuous_batching"):
+    for name in ("_dci_enabled", "_prepare_cache_for_generation", "generate", "init_continuous_batching"):
         vars(model).pop(name, None)
     if state.engine is not None:
-        for name in ("forward", "generate", "prepare_inputs_for_generation"):
+        for name in ("forward", "prepare_inputs_for_generation"):
             vars(model).pop(name, None)
         state.engine.close()
     vars(model).update(state.replaced)
@@ -544,3 +576,16 @@ def new_cache(model: Any) -> DCICache:
     if model not in _enabled:
         raise InvalidError(f"{type(model).__name__} does not decode through dci: call dci.transformers.enable(model) first")
     return _enabled[model].new_cache()
+
+
+def load_cache(model: Any, path: Path) -> DCICache:
+    """A cache that DCICache.save wrote, for a model that is enabled: what is generated from it is what would have been
+    generated from the one that was saved.
+
+    The model must be the one whose cache was saved: its config is compared, and what differs is named; its weights are not
+    compared. Where the prompt has ended, the options of enable that decide how tokens are stored must be the same, too;
+    where it has not, they may be others. InvalidError: another model, or other options. FormatError: a file is damaged.
+    """
+    cache = new_cache(model)
+    load(cache.session, path, _first(_inner(model)).dtype)
+    return cache
