@@ -486,3 +486,46 @@ def test_a_forward_that_broke_is_taken_back(gpu: dci.gpu.GPU, model: Any) -> Non
         fresh = dt.new_cache(model)
         model(ids, past_key_values=fresh)
         assert close(model(token, past_key_values=fresh).logits, logits)
+
+
+@pytest.mark.parametrize("preset", ["sketch", "clusterkv", "icecache"])
+@pytest.mark.parametrize("decoded", [0, 3])
+def test_a_saved_cache_goes_on_where_it_was(gpu: dci.gpu.GPU, model: Any, tmp_path: Any, preset: str, decoded: int) -> None:
+    dt.enable(model, preset=preset, budget=512, window=16, gpu=gpu, graph=preset != "icecache")
+    cache, ids = dt.new_cache(model), prompt(300)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+        for seed in range(decoded):
+            model(prompt(1, seed=seed), past_key_values=cache)
+        cache.save(tmp_path / "cache")
+        wanted = [model(prompt(1, seed=seed), past_key_values=cache).logits for seed in range(5)]
+        cache.close()
+        other = dt.load_cache(model, tmp_path / "cache")
+        for seed, logits in enumerate(wanted):
+            assert close(model(prompt(1, seed=seed), past_key_values=other).logits, logits)
+
+
+def test_a_cache_goes_between_cpu_and_device(gpu: dci.gpu.GPU, model: Any, tmp_path: Any) -> None:
+    dt.enable(model, **EXACT, gpu=gpu)
+    cache, ids = dt.new_cache(model), prompt(80)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+        model(prompt(1), past_key_values=cache)
+        cache.save(tmp_path / "cache")
+        wanted = model(prompt(1), past_key_values=cache).logits
+        dt.disable(model)
+        model.to("cpu")
+        dt.enable(model, **EXACT)
+        other = dt.load_cache(model, tmp_path / "cache")
+        assert close(model(prompt(1).cpu(), past_key_values=other).logits.to(PLACE), wanted)
+        model.to(PLACE)
+
+
+def test_a_filled_cache_of_transformers_is_imported(gpu: dci.gpu.GPU, model: Any) -> None:
+    given = hf.DynamicCache()
+    with torch.no_grad():
+        model(prompt(100), past_key_values=given)
+        wanted = [model(prompt(1, seed=s), past_key_values=copy.deepcopy(given)).logits for s in range(3)]
+        dt.enable(model, **EXACT, gpu=gpu)
+        for seed, logits in enumerate(wanted):
+            assert close(model(prompt(1, seed=seed), past_key_values=copy.deepcopy(given)).logits, logits)
