@@ -192,6 +192,7 @@ set(dci_sources
     src/offload/plan.c
     src/offload/planner.c
     src/offload/pool.c
+    src/offload/preselect.c
     src/offload/prompt.c
     src/offload/prompt_kmeans.c
     src/offload/resident.c
