@@ -221,6 +221,9 @@ set(dci_cuda_sources
     src/gpu/cuda/score/score_codes1.cu
     src/gpu/cuda/score/score_codes2.cu
     src/gpu/cuda/score/score_codes4.cu
+    src/gpu/cuda/score/score_units1.cu
+    src/gpu/cuda/score/score_units2.cu
+    src/gpu/cuda/score/score_units4.cu
     src/gpu/cuda/score/score_learned.cu
     src/gpu/cuda/score/score_learned_wide.cu
     src/gpu/cuda/score/score_rows.cu
