@@ -42,7 +42,7 @@ static const units_case cases[] = {
         {"the preset's", GAUSSIAN, 4, 3, 16, 264, 36864, 0},
         {"several blocks", GAUSSIAN, 4, 3, 40, 264, 200000, 0},
         {"a run in several blocks", RUN, 4, 3, 40, 264, 200000, 0},
-        {"the last ones, in several blocks", ASCENDING, 4, 3, 40, 64, 150008, 1024},
+        {"the last ones, in several blocks", ASCENDING, 4, 3, 40, 400, 150008, 6400},
         {"as many as there may be", GAUSSIAN, 2, 3, 8, DCI_GPU_FOUND - 1, 200000, 0},
         {"the last unit is the best", ASCENDING, 4, 3, 8, 4, 1208, 64},
         {"the last unit is the best, which is no matter", ASCENDING, 4, 3, 8, 4, 1208, 40},
