@@ -74,13 +74,14 @@ typedef struct dci_gpu_selection_cache {
  * `select` of the plan. The first two are called with of_means. Lists of up to `wanted` units are not preselected: their
  * first two calls do nothing but write 0 to n_scored. */
 typedef struct dci_gpu_units {
-        int32_t *lists; /* [list][stride]: units, ascending; NULL: no preselection */
-        int32_t *
-                n_scored; /* by list: tokens in its units, which have consecutive scores; 0: all candidates have scores */
-        int32_t stride;   /* at least wanted + 1 */
-        int32_t wanted;   /* at most DCI_GPU_FOUND - 1 */
-        int32_t room;     /* tokens that a list's units have at least: else, where the last unit of all, which need not
-                            * be full, is among them, one more unit is selected */
+        /** [list][stride]: units, ascending; NULL: no preselection */
+        int32_t *lists;
+        /** by list: tokens in its units, whose scores have consecutive numbers; 0: all candidates have scores */
+        int32_t *n_scored;
+        int32_t stride, wanted; /* wanted: at most DCI_GPU_FOUND - 1; stride: more than that */
+        /** tokens of a list's units at least: else, where the last unit of all, which need not be full, is one of them,
+         * one more is selected */
+        int32_t room;
         int32_t of_means;
 } dci_gpu_units;
 

@@ -426,9 +426,10 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
 {
         const int n_lists = args->n_sequences * args->n_heads, most = 2 * cuda->multiprocessors / n_lists;
         const int n_groups = rows_of_scores<HOW>(*args);
+        constexpr int of_groups = HOW == by_unit ? 2 : 1; /* a unit takes as long as that many groups, usually */
         int n_blocks = 1;
-        while (n_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
-               n_blocks * block_groups < n_groups)
+        while (of_groups * n_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
+               n_blocks * block_groups < of_groups * n_groups)
                 n_blocks *= 2;
         Plan plan;
         plan.key_room = key_room_of(args->stride);
@@ -437,7 +438,7 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
         plan.room = plan.room < enough ? plan.room : enough;
         const int64_t rounds = (n_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
         plan.kept = rounds < max_kept ? (int)rounds : max_kept;
-        plan.alone = n_groups <= alone_groups;
+        plan.alone = of_groups * n_groups <= alone_groups;
         const size_t spare = sizeof(Shared) + 1024;
         while (plan.kept > 0 && room_bytes(plan, args->stride) + spare > cuda->shared_bytes)
                 plan.kept--; /* relevances that are not kept are made again */
