@@ -193,6 +193,7 @@ set(dci_sources
     src/offload/plan.c
     src/offload/planner.c
     src/offload/pool.c
+    src/offload/preselect.c
     src/offload/prompt.c
     src/offload/prompt_kmeans.c
     src/offload/resident.c
@@ -223,6 +224,9 @@ set(dci_cuda_sources
     src/gpu/cuda/score/score_codes1.cu
     src/gpu/cuda/score/score_codes2.cu
     src/gpu/cuda/score/score_codes4.cu
+    src/gpu/cuda/score/score_units1.cu
+    src/gpu/cuda/score/score_units2.cu
+    src/gpu/cuda/score/score_units4.cu
     src/gpu/cuda/score/score_learned.cu
     src/gpu/cuda/score/score_learned_wide.cu
     src/gpu/cuda/score/score_rows.cu

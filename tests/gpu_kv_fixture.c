@@ -635,9 +635,23 @@ static void count_end(const counting *c)
         test_free(c->scores, c->parts);
 }
 
+/* The number of the score of what a position belongs to: after a preselection its number among the tokens of the list's units. */
 static size_t group_of(const twin *t, const which *of, int32_t position)
 {
-        return group_at(t, of->layer, of->sequence, of->list % t->config.n_kv_heads, position);
+        const dci_gpu_units units = dci_gpu_kv_units(t->kv, 0, t->kv->step.n);
+        const size_t group = group_at(t, of->layer, of->sequence, of->list % t->config.n_kv_heads, position);
+        if (units.lists == NULL)
+                return group;
+        int32_t *n_scored = fetch(t, units.n_scored + of->list, 1),
+                *list = fetch(t, units.lists + of->list * (size_t)units.stride, (size_t)units.stride);
+        size_t at = *n_scored == 0 ? group : SIZE_MAX;
+        for (size_t u = 0; (int32_t)(u * DCI_GPU_UNIT) < *n_scored; u++)
+                if (list[u] == (int32_t)(group / DCI_GPU_UNIT))
+                        at = u * DCI_GPU_UNIT + group % DCI_GPU_UNIT;
+        ck_assert_msg(at != SIZE_MAX, "%s, layer %zu, list %zu: token %d is in none of the units", t->what, of->layer,
+                      of->list, (int)position);
+        test_free(n_scored, list);
+        return at;
 }
 
 /* Whether a tail's choice has taken out the scores of a group. */

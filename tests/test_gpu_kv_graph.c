@@ -203,7 +203,9 @@ static const struct {
                {DCI_KV_LOUISKV, DCI_KV_PERIODIC},
                {DCI_KV_CLUSTERKV, DCI_KV_BOUNDARY},
                {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR},
-               {DCI_KV_CLUSTERKV, DCI_KV_AHEAD}};
+               {DCI_KV_CLUSTERKV, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_GROUPS, 0},
+               {DCI_KV_SKETCH_GROUPS, DCI_KV_AHEAD}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -434,13 +436,14 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
         } cases[] = {{DCI_KV_TOPK, 0, "this summary"},
                      {DCI_KV_STREAMING, 0, "this choice"},
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
-                     {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
+                     {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
                      {DCI_KV_RETROINFER, 0, "a tail but by codes"},
                      {DCI_KV_PRKV, 0, "this choice"},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_LOUISKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
+                     {DCI_KV_SKETCH_GROUPS, 0, NULL},
                      {DCI_KV_QUEST, 0, NULL},
                      {DCI_KV_FULL, 0, NULL}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -57,7 +57,9 @@
  *                         sketch+lowbit)
  *      schedule           all but ONCE
  *      combine            SOFTMAX or MEAN
- *      not with           preselect, verify, frozen_prompt, resident_bytes
+ *      preselect          with CODES, of up to 65,520 tokens (sketch+groups); the bits of the codes of means are the
+ *                         CPU's. Sequences for which it leaves out nothing are scored as without it
+ *      not with           verify, frozen_prompt, resident_bytes
  *      gather             MAPPED or DIRECT: the others need the host
  *
  * Limits
@@ -171,11 +173,12 @@ typedef struct dci_gpu_kv dci_gpu_kv;
  *
  * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens)
  * rows; device_resident_bytes, as far as all sequences may need them; tables; where the device plans, scores of one
- * layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
- * least one; further sequences are scored in later launches. Dense layers grow with the pool. Summaries on the device
- * grow with the sequences, in chunks of 512 tokens that forks share, in pieces of up to some 32 MiB that stay until
- * dci_gpu_kv_trim: of a token, layer and kv head, codes take bits * dim / 8 + 2 bytes, pages' means 2 dim
- * / page_tokens, other rows of pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens.
+ * layer: max_tokens floats for each query head (pages: a float for each page; preselect: for each mean and each token
+ * that it leaves), of as many sequences as 256 MiB hold, at least one; further sequences are scored in later launches.
+ * Dense layers grow with the pool. Summaries on the device grow with the sequences, in chunks of 512 tokens that forks
+ * share, in pieces of up to some 32 MiB that stay until dci_gpu_kv_trim: of a token, layer and kv head, codes take
+ * bits * dim / 8 + 2 bytes, codes of means as much / preselect_tokens, pages' means 2 dim / page_tokens, other rows of
+ * pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens.
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                                      dci_gpu_kv **out_kv);

@@ -222,6 +222,12 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
                      scores = times(lists, p->max_groups, kv->group);
         p->scores = part(a, scores > sums ? scores : sums, sizeof(float));
         p->parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
+        p->preselect.scores = part(a, times(lists, p->preselect.max_means, kv->group), sizeof(float));
+        if (p->preselect.wanted > 0) {
+                p->preselect.parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
+                p->preselect.units = part(a, times(lists, p->preselect.stride, 1), sizeof(int32_t));
+                p->preselect.n_scored = part(a, lists, sizeof(int32_t));
+        }
         p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
         p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));

@@ -113,6 +113,14 @@ enum {
         DCI_GPU_KV_NUMBERS = DCI_GPU_KV_SKIP + 2
 };
 
+/* With `preselect` (preselect.h); of the layer that was planned last. */
+typedef struct dci_gpu_kv_preselect {
+        size_t wanted, stride, max_means; /* units of a list, 0: no preselection; room for them; and for means */
+        int32_t mean_shift;
+        float *scores, *parts; /* of means */
+        int32_t *units, *n_scored;
+} dci_gpu_kv_preselect;
+
 /* What plans are made with on the device. */
 typedef struct dci_gpu_kv_planner {
         bool on;
@@ -120,7 +128,7 @@ typedef struct dci_gpu_kv_planner {
         int32_t kind, weigh, group_shift; /* gpu/args/select.h */
         size_t first_layer;               /* the first sparse one */
         size_t planned_layer;             /* the one planned last: all have their lists in one place */
-        size_t max_groups;                /* of a list */
+        size_t max_groups;                /* of a list, that have scores */
         size_t batch;                     /* sequences whose scores there is room for */
 
         unsigned char *upload; /* locked */
@@ -133,6 +141,7 @@ typedef struct dci_gpu_kv_planner {
         float *scores, *parts;
         uint64_t *found;
         int32_t *n_found, *positions, *counts, *header;
+        dci_gpu_kv_preselect preselect;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {

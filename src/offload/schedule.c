@@ -6,6 +6,7 @@
 #include "kv/stages/stages.h"
 #include "offload/boundaries.h"
 #include "offload/offload_internal.h"
+#include "offload/preselect.h"
 #include "offload/schedule.h"
 
 _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");
@@ -210,7 +211,7 @@ static dci_status select_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *s
 {
         score->due_is = select->due_is = when;
         if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
-                DCI_TRY(kv->ops->score(kv->gpu, stream, score));
+                DCI_TRY(dci_gpu_kv_score(kv, stream, score));
         return kv->ops->select(kv->gpu, stream, select);
 }
 

@@ -231,6 +231,7 @@ dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
                                     .dtype = (int32_t)kv->shape.dtype,
                                     .group_shift = p->group_shift,
                                     .sink = (int32_t)kv->shape.sink,
+                                    .mean_shift = p->preselect.mean_shift,
                                     .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                     .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
                                     .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
@@ -285,6 +286,7 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
                                            .group_shift = p->group_shift,
                                            .n_candidates = (int32_t)row->step.n_formed,
                                            .row = (int32_t)dci_gpu_kv_row_number(kv, row),
+                                           .mean_shift = p->preselect.mean_shift,
                                            .keys = (const unsigned char *)rows->keys +
                                                    token * rows->key_token_stride * es,
                                            .key_token = rows->key_token_stride * es,
