@@ -125,6 +125,8 @@ def _joined(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
 def _steps(at: Located, dim: int, what: str, *parts: int) -> list[int]:
     """How far apart things are, taking together the axes up to each of `parts`; 0: there is one at most. Elements of rows
     must be side by side."""
+    if prod(at.shape) == 0:
+        return [0] * len(parts)
     out, begin = [], 0
     for end in parts:
         out.append(_joined(at.shape[begin:end], at.strides[begin:end]))

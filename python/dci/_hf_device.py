@@ -516,7 +516,7 @@ class DeviceSession(Session):
         seen = self.observing.get(layer, self.observed.get(layer))
         if seen is None or n <= 0:
             return None
-        return seen[row, :, -min(n, seen.shape[2]) :].transpose(0, 1).contiguous()
+        return seen[row, :, -min(n, seen.shape[2]) :].transpose(0, 1).contiguous().to(self._place())
 
     def _within(self, call: Call) -> torch.Tensor:
         """Attention among a prompt's own tokens, [batch, positions, heads, dim]; zeros where there is no token."""

@@ -63,23 +63,28 @@ class Graphs:
         session = cache.session
         assert isinstance(session, DeviceSession)
         split = self._inputs(session, kwargs)
-        if session.shared is None or split is None or not self._checked(session, kwargs):
+        if session.shared is None or split is None:
             return None
         tensors, key = split
         session.swap_in()
         session.begin_decode()
-        step = session.shared.graphs.get(key)
-        if step is not None and (step.version != self.version or not self._launch(cache, step, tensors, key[2])):
-            del session.shared.graphs[key]
+        graphs = session.shared.graphs
+        step = graphs.get(key)
+        if step is not None and not self._launch(cache, step, tensors, kwargs, key[2]):
+            if self._fits(step):
+                return None
+            del graphs[key]  # of another model than this one now is
             step = None
         if step is None:
+            if not self._checked(session, kwargs):
+                return None
             if key not in session.shared.warm:
                 session.shared.warm.add(key)
                 return None
             step = self._capture(session, cache, tensors, key, kwargs)
             if step is None:
                 return None
-            session.shared.graphs[key] = step
+            graphs[key] = step
         session.n_new = 1
         session.advance()
         out = self._output(step, cache)
@@ -87,9 +92,11 @@ class Graphs:
             session.shared.arm(session, key[2], not isinstance(step.graph, _Rerun))
         return out
 
-    def _launch(self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], bound: int) -> bool:
-        """Runs a step. What may be wrong with it is looked at while the device computes: False, and nothing has changed,
-        where the weights are others than those it was captured with."""
+    def _launch(
+        self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], kwargs: dict[str, Any], bound: int
+    ) -> bool:
+        """Runs a step. What may be wrong with it is looked at while the device computes: where something is, it is taken back,
+        and nothing has changed."""
         session, kv = cache.session, cache.session.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache) and session.shared is not None
         for name, tensor in tensors.items():
@@ -101,13 +108,13 @@ class Graphs:
                 kv.replay(bound)
         session.shared.armed = None
         try:
-            if isinstance(step.graph, _Rerun):
-                self._rerun(session, cache, step)
-            else:
+            if not isinstance(step.graph, _Rerun):
                 step.graph.replay()
-            same = step.weights == [p.data_ptr() for p in self.parameters]
+            good = self._fits(step) and self._checked(session, kwargs) and self._fits(step)
+            if good and isinstance(step.graph, _Rerun):
+                self._rerun(session, cache, step)
             bad = bool((kv.bad_layers(session.sequences) >= 0).any())
-            if same and not bad:
+            if good and not bad:
                 kv.step_end()
                 return True
             kv.step_abort()
@@ -118,6 +125,10 @@ class Graphs:
         if bad:
             session.check_numbers()
         return False
+
+    def _fits(self, step: _Step) -> bool:
+        """Whether a step was captured from the model as it is, as far as that was looked at, and from these weights."""
+        return step.version == self.version and step.weights == [p.data_ptr() for p in self.parameters]
 
     # --- what a graph depends on ---------------------------------------------------------------------------------------
 
@@ -155,7 +166,8 @@ class Graphs:
         return min(next((n for n in _CLASSES if n >= after), most), most)
 
     def _checked(self, session: DeviceSession, kwargs: dict[str, Any]) -> bool:
-        """Whether this forward may be a graph: looked at in the first step after others, and then from time to time."""
+        """Whether this forward may be a graph: looked at in the first step after others, and then from time to time. Waits for
+        the device where there is a mask."""
         if 0 <= session.fresh < _CHECKED:
             session.fresh += 1
             return True
