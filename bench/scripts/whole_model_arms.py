@@ -336,7 +336,11 @@ def graphed(machine: Machine, step: Callable[[], None]) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
-    return graph.replay
+
+    def replay(kept: Callable[[], None] = step) -> None:  # with the tensors that the graph reads
+        graph.replay()
+
+    return replay
 
 
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
