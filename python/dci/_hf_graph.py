@@ -172,10 +172,10 @@ class Graphs:
             session.fresh += 1
             return True
         mask = kwargs.get("attention_mask")
-        if mask is not None and pads_on_device(mask, len(session.pads), session.seen + 1) != session.pads:
-            return False  # the forward says what is wrong
         if not self._same_model():
             return False
+        if mask is not None and pads_on_device(mask, len(session.pads), session.seen + 1) != session.pads:
+            return False  # the forward says what is wrong
         session.fresh = 1
         return True
 
