@@ -223,7 +223,7 @@ START_TEST(bad_calls_are_refused)
         twin_reserve(&t, 1, &turn);
         ck_refused(dci_gpu_kv_swap_out(t.kv, b), DCI_ERR_INVALID, "in the middle of a step");
         ck_refused(dci_gpu_kv_trim(t.kv), DCI_ERR_INVALID, "a step is open");
-        ck_ok(dci_gpu_kv_swap_in(t.kv, a)); /* beside the step of another one */
+        ck_ok(dci_gpu_kv_swap_in(t.kv, a)); /* during the step of another one */
         ck_ok(dci_gpu_kv_swap_out(t.kv, a));
         for (size_t l = 0; l < config.n_layers; l++) {
                 twin_append(&t, l, 1, &turn);
