@@ -24,6 +24,7 @@
  *          dci_gpu_kv_attend        fetches missing tokens and attends; nothing waits
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain          between steps, where the host plans
+ *      dci_gpu_kv_swap_out, _in     between steps: idle sequences give up their place on the device
  *
  *      and for a chunk of tokens after earlier ones (a prompt in chunks, a second turn, guessed tokens):
  *      dci_gpu_kv_reserve
@@ -130,7 +131,7 @@ enum {
  */
 typedef struct dci_gpu_kv_config {
         size_t struct_size;
-        size_t max_sequences; /**< at the same time; 1 (default) to 4,096 */
+        size_t max_sequences; /**< on the device at the same time; 1 (default) to 4,096 */
         size_t max_tokens;    /**< of a sequence; default 131,072 */
         /**
          * latest tokens on the device, per lane: at least the budget, rounded up to a power of two; 0 (default): that.
@@ -204,7 +205,7 @@ DCI_API dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv);
  * once.
  */
 
-/** DCI_ERR_FULL: there are max_sequences. */
+/** DCI_ERR_FULL: there are max_sequences on the device. */
 DCI_API dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence);
 DCI_API dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
 DCI_API dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens);
@@ -263,7 +264,8 @@ DCI_API dci_status dci_gpu_kv_trim(dci_gpu_kv *kv, int32_t what);
 /**
  * Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as
  * dci_kv_reserve. Pools and the device's summaries grow here: if memory is short the call is refused, and nothing has
- * changed except that pending clusters were built and stay.
+ * changed except that pending clusters were built and stay. Close other sequences or swap them out, or trim, and call
+ * it again.
  *
  * Where the device plans, it builds the summaries of tokens that left the window as a part of this step, before the
  * first layer's rows are stored. So a step needs no host synchronisation and can be captured as a graph

@@ -123,7 +123,7 @@ dci_status dci_gpu_kv_swap_save(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_gpu_kv_
         DCI_TRY(dci_kv_alloc(kv->host, of.n_bytes, (void **)&s));
         *s = of;
         mover m = {kv, s->image, true};
-        const dci_status status = dci_gpu_kv_check_device(kv, move_all(&m, s, row));
+        const dci_status status = kv->planner.on ? dci_gpu_kv_check_device(kv, move_all(&m, s, row)) : DCI_OK;
         if (status == DCI_OK)
                 *out = s;
         else
