@@ -203,7 +203,7 @@ END_TEST
 /* A step that is taken back while its rows arrive; and a cache that is destroyed then. */
 START_TEST(a_prompt_may_be_taken_back_while_its_rows_arrive)
 {
-        const dci_kv_config config = twin_small(arriving[_i]);
+        const dci_kv_config config = twin_small(DCI_KV_ICECACHE);
         kv_data data = kv_random(&config, TOKENS + LATER, 84);
         dci_context *context = test_context(4);
         for (size_t round = 0; round < 4; round++) {
@@ -235,6 +235,35 @@ START_TEST(a_prompt_may_be_taken_back_while_its_rows_arrive)
 }
 END_TEST
 
+/* Each replay would give notice of a prompt that ended once. */
+START_TEST(a_captured_prompt_is_refused)
+{
+        const dci_kv_config config = twin_small(DCI_KV_ICECACHE);
+        kv_data data = kv_random(&config, TOKENS, 85);
+        const dci_gpu_kv_config on_device = twin_on_device();
+        twin t = twin_begin(&config, &on_device);
+        const size_t n = TOKENS;
+        int64_t id = -1;
+        void *graph = NULL;
+        ck_ok(dci_gpu_kv_open(t.kv, &id));
+        ck_ok(dci_gpu_kv_reserve(t.kv, t.stream, 1, &id, &n));
+        const kv_turn turn = {id, &data, 0, n};
+        twin_rows rows = twin_rows_of(&t, 0, 1, &turn);
+        ck_ok(dci_gpu_kv_append(t.kv, t.stream, 0, &rows.rows));
+        ck_ok(t.ops->stream_wait(t.gpu, t.stream));
+        ck_ok(t.ops->capture_begin(t.gpu, t.stream));
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 0, id, 0, NULL, 0), DCI_ERR_INVALID, "captured");
+        ck_ok(t.ops->capture_end(t.gpu, t.stream, &graph));
+        t.ops->graph_destroy(t.gpu, graph);
+        ck_ok(dci_gpu_kv_end_prompt(t.kv, t.stream, 0, id, 0, NULL, 0));
+        ck_refused(dci_gpu_kv_end_prompt(t.kv, t.stream, 0, id, 0, NULL, 0), DCI_ERR_INVALID, "ended already");
+        ck_ok(dci_gpu_kv_step_abort(t.kv));
+        twin_rows_free(&t, &rows);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
 int main(void)
 {
         Suite *suite = suite_create("gpu kv threads");
@@ -243,6 +272,7 @@ int main(void)
         tcase_add_test(threads, caches_of_one_context_work_side_by_side);
         const int n_arriving = (int)(sizeof arriving / sizeof *arriving);
         tcase_add_loop_test(threads, a_prompt_is_handed_over_as_its_rows_arrive, 0, 2 * n_arriving);
-        tcase_add_loop_test(threads, a_prompt_may_be_taken_back_while_its_rows_arrive, 0, 1);
+        tcase_add_test(threads, a_prompt_may_be_taken_back_while_its_rows_arrive);
+        tcase_add_test(threads, a_captured_prompt_is_refused);
         return test_main(suite);
 }

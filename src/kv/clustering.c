@@ -12,8 +12,6 @@
 #include "kv/summaries.h"
 #include "kv/worker.h"
 
-#define SCRATCH_BYTES 0x1p28
-
 /* Of an area: rows of a head, as they are stored; a tile of floats; what rows of summaries are made with; what dividing takes. */
 typedef struct clustering {
         unsigned char *rows, *stage, *work;
@@ -49,12 +47,12 @@ size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
 }
 
 /* Areas for batches of n candidates: as many as there are for building, unless they exceed a quarter of the rows of so
- * many tokens in all layers, and SCRATCH_BYTES. */
+ * many tokens in all layers, and DCI_KV_SCRATCH. */
 static size_t areas_for(const dci_kv *kv, size_t n, size_t area_bytes)
 {
         const double row = (double)(kv->dim_k + kv->dim_v) * (double)kv->es,
                      rows = (double)n * (double)kv->config.n_layers * (double)kv->config.n_kv_heads * row,
-                     share = rows / 4.0 > SCRATCH_BYTES ? rows / 4.0 : SCRATCH_BYTES,
+                     share = rows / 4.0 > (double)DCI_KV_SCRATCH ? rows / 4.0 : (double)DCI_KV_SCRATCH,
                      wanted = share / (double)area_bytes;
         const size_t there = kv->building.n_areas;
         return wanted < 1.0 ? 1 : wanted < (double)there ? (size_t)wanted : there;

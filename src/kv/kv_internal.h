@@ -28,6 +28,8 @@
 #define DCI_KV_CHUNK ((size_t)512)
 /* Tokens that loops over rows take at a time. */
 #define DCI_KV_TILE ((size_t)64)
+/* Bytes of scratch for building that are never too many. */
+#define DCI_KV_SCRATCH ((size_t)256 << 20)
 
 typedef struct dci_kv_sequence dci_kv_sequence; /* state.h */
 typedef struct dci_kv_layer dci_kv_layer;

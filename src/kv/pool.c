@@ -285,7 +285,9 @@ dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t
         }
         const dci_kv_pool *pool = &kv->pool;
         const size_t page_bytes = kv->config.page_tokens * (kv->dim_k + kv->dim_v) * es;
-        unsigned char *page = pool->pieces[b >> pool->piece_shift] +
+        /* By name, since GCC 12 reads an atomic pointer that is indexed as another. */
+        unsigned char *const *pieces = atomic_load_explicit(&pool->pieces, memory_order_acquire);
+        unsigned char *page = pieces[b >> pool->piece_shift] +
                               (layer * pool->piece_blocks + (b & (pool->piece_blocks - 1))) * pool->block_bytes +
                               head * page_bytes;
         return (dci_kv_page){.keys = page,

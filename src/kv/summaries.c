@@ -69,10 +69,10 @@ dci_status dci_kv_build_ready(dci_kv *kv)
 {
         if (kv->building.memory != NULL)
                 return DCI_OK;
-        /* One more than a single worker's. */
-        const size_t n_threads = (size_t)atomic_load(&kv->context->n_threads);
+        const size_t n_threads = (size_t)atomic_load(&kv->context->n_threads), n_bytes = dci_kv_build_bytes(kv),
+                     wanted = n_threads < DCI_KV_SCRATCH / n_bytes ? n_threads : DCI_KV_SCRATCH / n_bytes;
         dci_kv_scratch scratch;
-        DCI_TRY(dci_kv_alloc_areas(kv, most(n_threads, 2), dci_kv_build_bytes(kv), &scratch));
+        DCI_TRY(dci_kv_alloc_areas(kv, most(wanted, 2), n_bytes, &scratch)); /* 2: one is not a worker's */
         const dci_status status = dci_kv_areas_init(kv, scratch.n_areas);
         if (status == DCI_OK)
                 kv->building = scratch;

@@ -381,6 +381,8 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
         dci_may_fail(true);
         if (kv->step_event != NULL)
                 (void)dci_gpu_kv_drain(kv);
+        if (kv->side != NULL) /* notices to the host, also where a step is captured and nothing was drained */
+                (void)kv->ops->stream_wait(kv->gpu, kv->side);
         dci_may_fail(false);
         dci_gpu_kv_prompts_stop(kv);
         destroy_events(kv);

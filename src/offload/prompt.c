@@ -171,10 +171,12 @@ static void *hand_over_arrived(void *arg)
         return NULL;
 }
 
+/* Where no layer is sparse, the host builds nothing. */
 static void start_thread(dci_gpu_kv *kv)
 {
         dci_gpu_kv_prompts *p = kv->prompts;
-        if (p->thread_pid == 0 && !kv->shape.foreground && pthread_create(&p->thread, NULL, hand_over_arrived, kv) == 0)
+        if (kv->n_sparse > 0 && p->thread_pid == 0 && !kv->shape.foreground &&
+            pthread_create(&p->thread, NULL, hand_over_arrived, kv) == 0)
                 p->thread_pid = (int64_t)getpid();
 }
 

@@ -270,8 +270,7 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
                       const void **out)
 {
         const size_t per_page = kv->config.page_tokens, sink = kv->config.sink, row_bytes = kv->dim_k * kv->es;
-        const int32_t *table;
-        table = layer->sequence->table;
+        const int32_t *table = atomic_load_explicit(&layer->sequence->table, memory_order_acquire);
         for (size_t i = 0; i < n; i++) {
                 const size_t at = sink + (size_t)candidates[i];
                 const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);
