@@ -128,7 +128,8 @@ def _save(session: Session, folder: str) -> None:
         with open(new(_LIST), "w", encoding="utf-8") as file:
             json.dump({"crc": zlib.crc32(text.encode()), "cache": cache}, file, sort_keys=True)
             _flush(file)
-        os.replace(os.path.join(folder, names.pop()), os.path.join(folder, _LIST))
+        os.replace(os.path.join(folder, names[-1]), os.path.join(folder, _LIST))
+        names.pop()
         _sync(folder)
     except BaseException:
         _remove(folder, names)

@@ -320,6 +320,12 @@ def _change(model: Any, state: _Enabled) -> None:
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(prepare).bind(*args, **kwargs).arguments
+        kind = given["generation_config"].cache_implementation
+        if kind in ("offloaded", "quantized"):
+            raise InvalidError(
+                f"cache_implementation is {kind!r}, but the model decodes through dci, whose cache is in host memory: leave "
+                "it out, or dci.transformers.disable(model) first"
+            )
         result = prepare(*args, **kwargs)
         for_model = given["model_kwargs"]
         for_model.update({name: state.own(for_model[name]) for name in _ARGUMENTS if for_model.get(name) is not None})
@@ -493,19 +499,22 @@ def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tu
     wanted = kwargs.get("use_cache")
     caches = [cache for cache in [kwargs.pop(name, None) for name in _ARGUMENTS] if cache is not None]
     if len(caches) > 1:
-        raise InvalidError("the model got two caches, as cache and as past_key_values: leave one out")
+        raise InvalidError(
+            "the model got two caches, as cache and as past_key_values: leave one out (PEFT's prefix tuning gives one of "
+            "its own, of which this transformers knows nothing)"
+        )
     if caches and recorded(model, caches[0]):
         kwargs[state.argument] = caches[0]  # gradients pass to its rows: the stock model's work
     elif caches:
         kwargs[state.argument] = state.own(caches[0])
     elif (getattr(state.config, "use_cache", False) if wanted is None else wanted) and not model.training:
-        if wanted or fills(kwargs.get("attention_mask")):
+        if wanted or fills(dict(zip(names, args), **kwargs).get("attention_mask")):
             kwargs[state.argument] = state.new_cache()
         else:  # nobody asked for a cache, and none of dci's can hold these tokens
             kwargs["use_cache"] = False
     cache = kwargs.get(state.argument)
     if isinstance(cache, DCICache):
-        _check_length(cache, kwargs)
+        _check_length(cache, dict(zip(names, args), **kwargs))
         cache.session.enter()
     return args, kwargs
 
