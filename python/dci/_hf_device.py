@@ -2,8 +2,8 @@
 # Copyright (c) 2026 the dci authors
 """Caches of a transformers model whose rows lie in host memory and whose attention runs on the model's GPU.
 
-An `Engine` belongs to an enabled model. Its GPUKVCache is shared by the model's caches: a cache takes a sequence for each row of
-its batch, and gives it back. Forwards of one model run one after another, since a GPUKVCache has one step at a time.
+An `Engine` belongs to an enabled model. Its GPUKVCache is shared by the model's caches: a cache takes a sequence for each row
+of its batch, and gives it back. Forwards of one model run one after another, since a GPUKVCache has one step at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def on_device() -> Iterator[None]:
 
 
 def pads_on_device(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
-    """By row of the batch: how many of n tokens, in front, are none. Refuses masks that hide others. Waits for the device."""
+    """By row of the batch: how many of n tokens, in front, are none. Refuses masks that hide others. Waits."""
     if mask is None:
         return [0] * batch
     if mask.dim() != 2:
@@ -248,7 +248,7 @@ class DeviceSession(Session):
         super().__init__(_refused, n_layers, observe, store)
 
     @property
-    def _kv(self) -> GPUKVCache:
+    def _kv(self) -> GPUKVCache:  # type: ignore[override]
         if self.kv is None:
             raise InvalidError("the cache is empty: no forward has filled it yet")
         return self.kv
@@ -467,7 +467,7 @@ class DeviceSession(Session):
             raise LimitError(f"{error}: dci.transformers.enable(model, max_tokens=...) has room for more") from None
 
     def check_numbers(self) -> None:
-        """Refuses to go on from rows with NaN or infinity, as far as the device has seen them. A sequence alone is closed."""
+        """Refuses to go on from rows with NaN or infinity, as far as the device has seen. A sequence alone is closed."""
         layers = self._kv.bad_layers(self.sequences)
         row = int((layers >= 0).argmax())
         if layers[row] < 0:

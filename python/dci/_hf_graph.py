@@ -95,8 +95,8 @@ class Graphs:
     def _launch(
         self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], kwargs: dict[str, Any], bound: int
     ) -> bool:
-        """Runs a step. What may be wrong with it is looked at while the device computes: where something is, it is taken back,
-        and nothing has changed."""
+        """Runs a step. What may be wrong with it is looked at while the device computes: where something is, the step is taken
+        back, and nothing has changed."""
         session, kv = cache.session, cache.session.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache) and session.shared is not None
         for name, tensor in tensors.items():
@@ -166,8 +166,8 @@ class Graphs:
         return min(next((n for n in _CLASSES if n >= after), most), most)
 
     def _checked(self, session: DeviceSession, kwargs: dict[str, Any]) -> bool:
-        """Whether this forward may be a graph: looked at in the first step after others, and then from time to time. Waits for
-        the device where there is a mask."""
+        """Whether this forward may be a graph: looked at in the first step after others, and then from time to time. Waits
+        for the device where there is a mask."""
         if 0 <= session.fresh < _CHECKED:
             session.fresh += 1
             return True
@@ -246,12 +246,12 @@ class Graphs:
             session.shared.pool = torch.cuda.graph_pool_handle()
         now = torch.cuda.current_stream(device)
         self.stream.wait_stream(now)
-        graph = torch.cuda.CUDAGraph()
+        graph, pool = torch.cuda.CUDAGraph(), session.shared.pool
         with torch.cuda.stream(self.stream):
             session._reserve([1] * len(session.sequences))
             try:
                 kv.capture(bound)
-                with torch.cuda.graph(graph, pool=session.shared.pool, stream=self.stream, capture_error_mode="thread_local"):
+                with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
                     forward(cache)
                 graph.replay()
                 kv.step_end()

@@ -35,8 +35,8 @@ try:
 
     from ._hf_cache import DCICache, attention
     from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
-    from ._hf_graph import Graphs
     from ._hf_files import load
+    from ._hf_graph import Graphs
     from ._hf_import import adopt, recorded
     from ._hf_states import DTYPES, States, fills
 except ImportError as error:
@@ -364,7 +364,7 @@ def _change(model: Any, state: _Enabled) -> None:
 
 def _gpu_of(parameter: Any, gpu: GPU | None, context: Context | None) -> GPU:
     """The device that a model's caches are on; refuses one on which the model is not."""
-    device = parameter.device.index if parameter.is_cuda else "host"
+    device: Any = parameter.device.index if parameter.is_cuda else "host"
     if gpu is None:
         return GPU(device, context)
     if gpu.device != device:
@@ -443,7 +443,8 @@ def _on_device(model: Any, state: _Enabled) -> Any:
     def forward(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = _give_cache(model, args, kwargs)
         kwargs.update(zip(state.names, args))
-        cache, out = kwargs.get(state.argument), None
+        cache: Any = kwargs.get(state.argument)
+        out = None
         try:
             own = isinstance(cache, DCICache) and isinstance(cache.session, DeviceSession)
             out = run(cache, kwargs) if own else original(**kwargs)
