@@ -270,10 +270,8 @@ def _change(model: Any, state: _Enabled) -> None:
     model.set_attn_implementation(_NAME)
     if state.config._attn_implementation != _NAME:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
-    state.hooks = [
-        model.register_forward_pre_hook(_give_cache, with_kwargs=True),
-        model.register_forward_hook(_check_used, with_kwargs=True, always_call=True),
-    ]
+    state.hooks.append(model.register_forward_pre_hook(_give_cache, with_kwargs=True))
+    state.hooks.append(model.register_forward_hook(_check_used, with_kwargs=True, always_call=True))
     prepare = model._prepare_cache_for_generation
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
