@@ -12,9 +12,14 @@ keys and values are appended to a dci.KVCache. The first forward of a single tok
 are formed. From then on each layer of a forward of one token chooses at most `budget` tokens per kv head, and attends
 to them. With a budget of all tokens that is exact.
 
-Serves decoder-only models with grouped-query attention whose layers all attend to everything (Llama, Qwen2, Qwen3,
-SmolLM, Mistral without a window), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
+Serves causal language models whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without a
+window, Pythia, GPT-2, OPT, Phi), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
 transformers from 5.17 on, and below 6; 5.17 and 5.24 are tested.
+
+Forwards and generate() are given new_cache(model), a DynamicCache, or no cache. A DynamicCache becomes a DCICache: the
+object stays, further forwards go on from it, and rows that it has are the prompt. A forward that is given none, and whose
+mask no cache of dci can hold, runs as in the stock model. Gradients of prompts and of tokens after a prompt that was read
+under torch.no_grad() are the stock model's; such a forward attends exactly. docs/language-model.md has the details.
 """
 
 from __future__ import annotations
