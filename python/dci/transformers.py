@@ -168,8 +168,11 @@ def _refuse_kind(model: Any, name: str) -> None:
         )
     config = model.config.get_text_config(decoder=True)
     for field in ("num_attention_heads", "num_hidden_layers"):
-        if not isinstance(getattr(config, field, None), int):
+        if getattr(config, field, None) is None:
             raise UnsupportedError(f"{name} has no {field} in its config: dci serves models whose layers all attend")
+    for field in ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim"):
+        if not isinstance(getattr(config, field, None), (int, type(None))):
+            raise UnsupportedError(f"{field} of {name} is {getattr(config, field)}, and dci has one number for all layers")
 
 
 def _refuse_unsupported(model: Any) -> None:
@@ -367,8 +370,14 @@ def _check_used(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outpu
     cache = kwargs.get(_enabled[model].argument)
     if not isinstance(cache, DCICache) or not cache.session.entered():
         return
-    missed = cache.session.expected and output is not None
-    cache.session.leave()
+    session = cache.session
+    missed, n = session.expected and output is not None, 0 if output is None else session.begun
+    session.leave()
+    if n > 0:
+        session.abort()
+        raise UnsupportedError(
+            f"the forward ran {n} of {session.n_layers} layers: dci serves models whose layers all run in each forward"
+        )
     if missed:
         raise UnsupportedError(
             f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument}: "

@@ -8,6 +8,7 @@ import copy
 import re
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -116,6 +117,30 @@ def test_models_that_do_not_generate_stay_as_they_are(head: str) -> None:
             dt.enable(model, **EXACT)
         assert state_of(model) == before
         assert torch.equal(model(prompt(12))[0], wanted)
+    dt.disable(model)
+
+
+def test_heads_that_differ_by_layer_are_refused() -> None:
+    model = build()
+    vars(model.config)["num_key_value_heads"] = [2, 3, 2]  # as configs from elsewhere may have
+    with pytest.raises(dci.UnsupportedError, match="one number for all layers"):
+        dt.enable(model)
+    assert not dt.is_enabled(model)
+
+
+def test_forwards_that_leave_layers_out_are_refused() -> None:
+    model, ids = build(), prompt(20)
+    dt.enable(model, **EXACT)
+    cache, layers = dt.new_cache(model), model.model.layers
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+        model.model.layers = layers[:2]
+        with pytest.raises(dci.UnsupportedError, match="2 of 3 layers"):
+            model(prompt(1), past_key_values=cache)
+        model.model.layers = layers
+        assert cache.get_seq_length() == 20
+        model(prompt(1), past_key_values=cache)
+    assert cache.get_seq_length() == 21
     dt.disable(model)
 
 
@@ -274,6 +299,32 @@ def test_versions_of_transformers_out_of_range_are_refused() -> None:
         out = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
         assert out.returncode != 0
         assert f"transformers from 5.17 on and below 6: this is transformers {version}" in out.stderr
+
+
+def test_generations_of_two_threads_with_a_cache_each() -> None:
+    model, ids = build(), [prompt(30), prompt(40, seed=5)]
+    wanted = [generate(model, one, 6) for one in ids]
+    dt.enable(model, **EXACT)
+    got: dict[int, Any] = {}
+    threads = [
+        threading.Thread(target=lambda at=at: got.update({at: generate(model, ids[at], 6)}))  # type: ignore[misc]
+        for at in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(torch.equal(got[at], wanted[at]) for at in range(2))
+    dt.disable(model)
+
+
+def test_a_model_that_guesses_by_its_own_first_layers() -> None:
+    model, ids = build(), prompt(30)
+    options = {"assistant_early_exit": 2, "eos_token_id": 119}
+    wanted = generate(model, ids, 8, **options)
+    dt.enable(model, **EXACT)
+    assert torch.equal(generate(model, ids, 8, **options), wanted)
+    dt.disable(model)
 
 
 def test_copies_of_a_model_that_was_disabled_are_whole() -> None:
