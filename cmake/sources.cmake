@@ -187,11 +187,13 @@ set(dci_sources
     src/offload/clusters.c
     src/offload/fetch_baselines.c
     src/offload/graph.c
+    src/offload/history.c
     src/offload/layout.c
     src/offload/learned_codes.c
     src/offload/plan.c
     src/offload/planner.c
     src/offload/pool.c
+    src/offload/preselect.c
     src/offload/prompt.c
     src/offload/prompt_kmeans.c
     src/offload/resident.c
@@ -201,7 +203,9 @@ set(dci_sources
     src/offload/state.c
     src/offload/step.c
     src/offload/summaries.c
+    src/offload/swap.c
     src/offload/tail.c
+    src/offload/trim.c
     src/offload/upload.c)
 
 # Kernels for GPUs (tests/emulated compiles them for the CPU), or what says that this build has none.
@@ -220,6 +224,9 @@ set(dci_cuda_sources
     src/gpu/cuda/score/score_codes1.cu
     src/gpu/cuda/score/score_codes2.cu
     src/gpu/cuda/score/score_codes4.cu
+    src/gpu/cuda/score/score_units1.cu
+    src/gpu/cuda/score/score_units2.cu
+    src/gpu/cuda/score/score_units4.cu
     src/gpu/cuda/score/score_learned.cu
     src/gpu/cuda/score/score_learned_wide.cu
     src/gpu/cuda/score/score_rows.cu

@@ -14,12 +14,12 @@ static uint64_t first_seed = 1, n_lives;
 typedef struct owned {
         int64_t id;
         size_t n;
-        bool prompted;
+        bool prompted, swapped;
 } owned;
 
 typedef struct life {
         twin t;
-        dci_rng rng;
+        dci_rng rng, asks, swaps; /* asks, swaps: numbers of their own, as below */
         char what[160];
         owned sequences[MAX_SEQUENCES];
         size_t n;
@@ -94,6 +94,8 @@ static void begin(life *l, uint64_t seed)
         dci_kv_config config, checked;
         *l = (life){.n = 0};
         dci_rng_seed(&l->rng, seed);
+        dci_rng_seed(&l->asks, seed + 1);
+        dci_rng_seed(&l->swaps, seed + 2);
         do
                 config = draw_config(l);
         while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
@@ -109,10 +111,62 @@ static void begin(life *l, uint64_t seed)
         l->t.what = l->what;
 }
 
+/* All rows of a sequence in the step are those of the CPU. By numbers of their own, as above, and where the step's rows are kept until its end. */
+static void look_back(life *l, size_t layer, int64_t sequence, size_t n)
+{
+        const size_t row = l->t.config.dim_k * 2, heads = l->t.config.n_kv_heads, n_bytes = n * heads * row;
+        dci_kv_rows rows;
+        size_t got;
+        if (dci_rng_below(&l->asks, 4) != 0 || !l->t.plans)
+                return;
+        ck_ok(dci_kv_rows_init(&rows, sizeof rows));
+        ck_ok(dci_gpu_kv_history(l->t.kv, l->t.stream, layer, sequence, &rows, &got));
+        ck_assert_uint_eq(got, n);
+        if (n == 0)
+                return;
+        char *seen = malloc(2 * n_bytes), *keys = malloc(2 * n * row), *values = keys + n * row;
+        ck_assert(seen != NULL && keys != NULL);
+        ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, seen, rows.keys, n_bytes));
+        ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, seen + n_bytes, rows.values, n_bytes));
+        ck_ok(l->t.ops->stream_wait(l->t.gpu, l->t.stream));
+        for (size_t h = 0; h < heads; h++) {
+                ck_ok(dci_kv_read(l->t.cpu, layer, sequence, h, 0, n, keys, values));
+                ck_assert_msg(memcmp(seen + h * n * row, keys, n * row) == 0 &&
+                                      memcmp(seen + n_bytes + h * n * row, values, n * row) == 0,
+                              "%s: rows of sequence %lld, layer %zu, head %zu", l->what, (long long)sequence, layer, h);
+        }
+        test_free(seen, keys);
+}
+
 static void open_one(life *l)
 {
         if (l->n < MAX_SEQUENCES)
                 l->sequences[l->n++] = (owned){.id = twin_open(&l->t)};
+}
+
+static void bring_in(life *l, owned *o)
+{
+        if (o->swapped)
+                ck_ok(dci_gpu_kv_swap_in(l->t.kv, o->id));
+        o->swapped = false;
+}
+
+/* Outside of steps: a sequence goes, or comes back, or memory that none uses does. */
+static void swap_one(life *l)
+{
+        const size_t what = (size_t)dci_rng_below(&l->swaps, 12);
+        if (l->n == 0 || what > 4)
+                return;
+        owned *o = &l->sequences[(size_t)dci_rng_below(&l->swaps, l->n)];
+        if (what == 0) {
+                ck_ok(dci_gpu_kv_trim(l->t.kv, DCI_GPU_TRIM_ALL));
+        } else if (o->swapped) {
+                bring_in(l, o);
+        } else {
+                ck_ok(dci_gpu_kv_swap_out(l->t.kv, o->id));
+                o->swapped = true;
+        }
+        twin_poison(&l->t);
 }
 
 static void step(life *l)
@@ -125,6 +179,7 @@ static void step(life *l)
         const size_t first = below(l, l->n), wanted = 1 + below(l, l->n);
         for (size_t i = 0; i < wanted; i++) {
                 owned *o = of[n] = &l->sequences[(first + i) % l->n];
+                bring_in(l, o);
                 size_t more = o->prompted ? (below(l, 8) == 0 ? below(l, 60) : below(l, 3)) : below(l, 400);
                 more = o->n + more > MAX_TOKENS ? 0 : more;
                 data[n] = kv_random(&l->t.config, more + 1, dci_rng_next(&l->rng));
@@ -140,6 +195,8 @@ static void step(life *l)
         twin_reserve(&l->t, n, turns);
         for (size_t layer = 0; layer < layers; layer++) {
                 twin_append(&l->t, layer, n, turns);
+                for (size_t i = 0; i < n; i++)
+                        look_back(l, layer, turns[i].sequence, of[i]->n + turns[i].n);
                 for (size_t i = 0; i < n; i++)
                         if (ends[i])
                                 twin_prompt(&l->t, layer, &turns[i]);
@@ -177,7 +234,7 @@ static void fork_one(life *l)
                 ck_ok(dci_kv_load(l->t.cpu, scratch_path("other"), &other));
                 ck_assert_int_eq(id, other);
         }
-        l->sequences[l->n++] = (owned){id, n, true};
+        l->sequences[l->n++] = (owned){id, n, true, false};
 }
 
 static void truncate_one(life *l)
@@ -185,6 +242,7 @@ static void truncate_one(life *l)
         owned *o = &l->sequences[below(l, l->n)];
         const size_t least = below(l, 3) == 0 || o->n < 30 ? 0 : o->n - 30;
         o->n = least + below(l, o->n - least + 1);
+        bring_in(l, o);
         twin_truncate(&l->t, o->id, o->n);
 }
 
@@ -195,18 +253,33 @@ static void close_one(life *l)
         l->sequences[at] = l->sequences[--l->n];
 }
 
+/* All, but for those that are swapped out. */
+static void maintain(life *l)
+{
+        int64_t ids[MAX_SEQUENCES];
+        size_t n = 0;
+        for (size_t i = 0; i < l->n; i++)
+                if (!l->sequences[i].swapped)
+                        ids[n++] = l->sequences[i].id;
+        if (l->t.plans)
+                return;
+        ck_ok(dci_gpu_kv_maintain(l->t.kv, 0, NULL));
+        ck_ok(dci_kv_maintain(l->t.cpu, n, ids));
+}
+
 static void run_life(uint64_t seed)
 {
         life l;
         begin(&l, seed);
         for (size_t i = 0; i < LIFE; i++) {
                 const size_t what = below(&l, 20);
+                swap_one(&l);
                 if (l.n == 0 || what == 0)
                         open_one(&l);
                 else if (what < 13)
                         step(&l);
                 else if (what < 15)
-                        twin_maintain(&l.t);
+                        maintain(&l);
                 else if (what < 17)
                         fork_one(&l);
                 else if (what < 19)

@@ -206,15 +206,16 @@ void twin_poison(twin *t)
         ck_ok(dci_gpu_kv_sync(t->kv));
         poison_places(t);
         for (size_t b = 0; b < pool->n_blocks; b++) {
-                if (pool->refs[b] != 0)
+                const size_t piece = b >> pool->piece_shift;
+                if (pool->pieces[piece] == NULL || pool->refs[b] != 0)
                         continue;
                 for (size_t l = 0; l < t->config.n_layers; l++) {
                         memset(dci_gpu_kv_host_block(t->kv, l, (int32_t)b), 0xff, pool->block_bytes);
                         const dci_gpu_kv_layer *layer = &t->kv->layers[l];
                         const size_t in_piece = b & (pool->piece_blocks - 1);
-                        if (layer->dense)
+                        if (layer->dense && t->kv->pool->dense_pieces[piece] != NULL)
                                 ck_ok(t->ops->fill(t->gpu, t->stream,
-                                                   t->kv->pool->dense_pieces[b >> pool->piece_shift] +
+                                                   t->kv->pool->dense_pieces[piece] +
                                                            (layer->index * pool->piece_blocks + in_piece) *
                                                                    pool->block_bytes,
                                                    0xff, pool->block_bytes));
@@ -634,9 +635,23 @@ static void count_end(const counting *c)
         test_free(c->scores, c->parts);
 }
 
+/* The number of the score of what a position belongs to: after a preselection its number among the tokens of the list's units. */
 static size_t group_of(const twin *t, const which *of, int32_t position)
 {
-        return group_at(t, of->layer, of->sequence, of->list % t->config.n_kv_heads, position);
+        const dci_gpu_units units = dci_gpu_kv_units(t->kv, 0, t->kv->step.n);
+        const size_t group = group_at(t, of->layer, of->sequence, of->list % t->config.n_kv_heads, position);
+        if (units.lists == NULL)
+                return group;
+        int32_t *n_scored = fetch(t, units.n_scored + of->list, 1),
+                *list = fetch(t, units.lists + of->list * (size_t)units.stride, (size_t)units.stride);
+        size_t at = *n_scored == 0 ? group : SIZE_MAX;
+        for (size_t u = 0; (int32_t)(u * DCI_GPU_UNIT) < *n_scored; u++)
+                if (list[u] == (int32_t)(group / DCI_GPU_UNIT))
+                        at = u * DCI_GPU_UNIT + group % DCI_GPU_UNIT;
+        ck_assert_msg(at != SIZE_MAX, "%s, layer %zu, list %zu: token %d is in none of the units", t->what, of->layer,
+                      of->list, (int)position);
+        test_free(n_scored, list);
+        return at;
 }
 
 /* Whether a tail's choice has taken out the scores of a group. */

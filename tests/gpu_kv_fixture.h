@@ -15,6 +15,7 @@
 #include "offload/learned_codes.h"
 #include "offload/planner.h"
 #include "offload/pool.h"
+#include "offload/preselect.h"
 #include "offload/prompt.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/resident.h"

@@ -197,6 +197,24 @@ static dci_status late_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
         return n_bytes == 0 ? DCI_OK : queue(gpu, stream, run_fill, &move, sizeof move);
 }
 
+typedef struct late_notice {
+        void (*fn)(void *arg);
+        void *arg;
+} late_notice;
+
+static void run_notice(dci_gpu *gpu, const void *args)
+{
+        const late_notice *notice = args;
+        (void)gpu;
+        notice->fn(notice->arg);
+}
+
+static dci_status late_notify(dci_gpu *gpu, void *stream, void (*fn)(void *arg), void *arg)
+{
+        const late_notice notice = {fn, arg};
+        return queue(gpu, stream, run_notice, &notice, sizeof notice);
+}
+
 /* --- streams and events --------------------------------------------------------------------------------------------- */
 
 static dci_status late_stream_create(dci_gpu *gpu, void **out)
@@ -286,17 +304,6 @@ static dci_status late_event_wait(dci_gpu *gpu, void *object)
         pthread_mutex_lock(&lock);
         if (event->of != NULL)
                 run_until(event->of, event->n);
-        pthread_mutex_unlock(&lock);
-        return DCI_OK;
-}
-
-/* Never before somebody has waited. */
-static dci_status late_event_done(dci_gpu *gpu, void *object, bool *out)
-{
-        const late_event *event = object;
-        (void)gpu;
-        pthread_mutex_lock(&lock);
-        *out = event->of == NULL || (event->capture == 0 && event->of->n_done >= event->n);
         pthread_mutex_unlock(&lock);
         return DCI_OK;
 }
@@ -428,11 +435,11 @@ void late_become(dci_gpu *gpu)
         ops.stream_wait = late_stream_wait;
         ops.copy = late_copy;
         ops.fill = late_fill;
+        ops.notify = late_notify;
         ops.event_create = late_event_create;
         ops.event_destroy = late_event_destroy;
         ops.event_record = late_event_record;
         ops.event_wait = late_event_wait;
-        ops.event_done = late_event_done;
         ops.event_order = late_event_order;
         ops.event_elapsed = late_event_elapsed;
         ops.capture_begin = late_capture_begin;

@@ -104,9 +104,9 @@ static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t 
         s->coded = c->kind == DCI_GPU_CODES || c->kind == DCI_GPU_LEARNED;
         s->width = s->coded || c->kind == DCI_GPU_MEANS ? dim : 2 * dim;
         s->per_chunk = c->listed ? DCI_GPU_CHUNK : (size_t)DCI_GPU_CHUNK >> c->shift;
-        s->head_bytes = s->coded ? (size_t)16 * 4 * dim * (size_t)c->bits + 1024
+        s->head_bytes = s->coded ? s->per_chunk * (dim * (size_t)c->bits / 8 + 2)
                                  : (s->per_chunk * s->width * 2 + 127) / 128 * 128;
-        s->max_groups = c->listed ? 700 : (s->max_tokens >> c->shift) + 1;
+        s->max_groups = c->listed ? 700 : (s->max_tokens >> c->shift) + 1 + (c->of_means ? 4 : 0);
         s->chunks_each = (s->max_groups + s->per_chunk - 1) / s->per_chunk;
         take_chunks(s);
         take_coders(s);
@@ -117,6 +117,8 @@ static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t 
         s->query_ld = dim + (seed % 2 == 0 ? 0 : 16);
         s->queries = gpu_take(t, n_lists * (size_t)c->group * s->query_ld * dci_dtype_size(c->query_dtype), GPU_DEVICE);
         s->scores = gpu_take(t, n_lists * s->max_groups * (size_t)c->group * sizeof(float), GPU_DEVICE);
+        s->units = gpu_take(t, n_lists * ((size_t)c->wanted + 1) * 4, GPU_DEVICE);
+        s->n_scored = gpu_take(t, n_lists * 4, GPU_DEVICE);
         s->parts = gpu_take(t, n_lists * (size_t)(c->n_parts + 1) * (size_t)c->group * 2 * sizeof(float), GPU_DEVICE);
         if (!c->kept)
                 return;
@@ -161,8 +163,8 @@ static void put_number(unsigned char *to, size_t at, int32_t dtype, float x)
 /* One block of 32 rows of codes, with its scales. */
 static void fill_codes(score_state *s, size_t row, size_t head, size_t first)
 {
-        const size_t dim = (size_t)s->c->dim, at = first % DCI_GPU_CHUNK, block_bytes = 4 * dim * (size_t)s->c->bits;
-        unsigned char *chunk = chunk_image(s, row, first / DCI_GPU_CHUNK, head);
+        const size_t dim = (size_t)s->c->dim, at = first % s->per_chunk, block_bytes = 4 * dim * (size_t)s->c->bits;
+        unsigned char *chunk = chunk_image(s, row, first / s->per_chunk, head);
         float keys[DCI_CODE_ROWS][DCI_GPU_MAX_DIM];
         const float *rows[DCI_CODE_ROWS];
         dci_coded_row coded[DCI_CODE_ROWS];
@@ -175,7 +177,7 @@ static void fill_codes(score_state *s, size_t row, size_t head, size_t first)
         ck_assert_uint_le(coder->layout.n_bytes, block_bytes);
         dci_coder_encode(coder, rows, scratch, chunk + at / DCI_CODE_ROWS * block_bytes, coded);
         for (size_t r = 0; r < DCI_CODE_ROWS; r++)
-                put_number(chunk + DCI_GPU_CHUNK / DCI_CODE_ROWS * block_bytes, at + r, DCI_BF16, coded[r].scale);
+                put_number(chunk + s->per_chunk / DCI_CODE_ROWS * block_bytes, at + r, DCI_BF16, coded[r].scale);
         free(scratch);
 }
 
@@ -267,6 +269,30 @@ void score_make(score_state *s, gpu_test *t, const score_case *c, uint64_t seed)
         fill_pool(s);
 }
 
+/* Some units of each list, as many as are wanted or one more, with the last one of all or without. */
+static void choose_units(score_state *s)
+{
+        const score_case *c = s->c;
+        for (int32_t i = 0; i < SCORE_SEQUENCES * c->n_heads && c->wanted > 0; i++) {
+                dci_gpu_view view;
+                DCI_GPU_VIEW(view, c->sizes, gpu_ints(s->n_tokens)[i / c->n_heads],
+                             gpu_ints(s->n_grouped)[i / c->n_heads]);
+                const int32_t n_units = (view.n_candidates + DCI_GPU_UNIT - 1) / DCI_GPU_UNIT;
+                int32_t *list = gpu_ints(s->units) + i * (c->wanted + 1), left = c->wanted + i % 2, n = 0;
+                memset(list, 0x7f, ((size_t)c->wanted + 1) * sizeof *list);
+                gpu_ints(s->n_scored)[i] = 0;
+                if (view.n_candidates <= c->wanted * DCI_GPU_UNIT)
+                        continue;
+                for (int32_t u = i % 3 == 0 ? n_units - left : 0; u < n_units && left > 0; u++)
+                        if (n_units - u <= left || dci_rng_below(&s->rng, (uint64_t)(n_units - u)) < (uint64_t)left) {
+                                list[n++] = u;
+                                left--;
+                        }
+                const bool last = list[n - 1] == n_units - 1;
+                gpu_ints(s->n_scored)[i] = n * DCI_GPU_UNIT - (last ? n_units * DCI_GPU_UNIT - view.n_candidates : 0);
+        }
+}
+
 void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
 {
         const score_case *c = s->c;
@@ -279,6 +305,7 @@ void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
         }
         for (size_t i = 0; i < (size_t)SCORE_ROWS * (size_t)c->n_heads; i++)
                 gpu_ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
+        choose_units(s);
         fill_lanes(s);
         memset(s->scores->image, 0xff, s->scores->n_bytes);
         memset(s->parts->image, 0xff, s->parts->n_bytes);
@@ -316,6 +343,12 @@ dci_gpu_score_args score_arguments(const score_state *s)
         args.summaries.numbers = (const int32_t *)(void *)s->numbers->device;
         if (c->kind == DCI_GPU_LEARNED)
                 args.transforms = s->frames->device;
+        if (c->wanted > 0)
+                args.units = (dci_gpu_units){.lists = (int32_t *)(void *)s->units->device,
+                                             .n_scored = (int32_t *)(void *)s->n_scored->device,
+                                             .stride = c->wanted + 1,
+                                             .wanted = c->wanted,
+                                             .of_means = c->of_means};
         if (c->listed)
                 args.n_clusters = (const int32_t *)(void *)s->n_clusters->device;
         if (c->kept) {
@@ -332,7 +365,8 @@ dci_gpu_score_args score_arguments(const score_state *s)
 typedef struct list {
         const score_state *s;
         size_t row, head, number, n_tokens, n_candidates, n_groups;
-        const float *got; /* scores that came out */
+        const int32_t *units; /* NULL, or those whose tokens are scored */
+        const float *got;     /* scores that came out */
         float query[DCI_GPU_MAX_DIM];
         const char *name;
         size_t q;
@@ -359,13 +393,14 @@ static void check_codes(const list *l)
         for (size_t j = 0; j < dim; j++) /* rounding of the product with the centre */
                 off += 1e-6 * fabs((double)l->query[j] * (double)coder->centre[j]);
         for (size_t g = 0; g < l->n_groups; g++) {
-                const size_t at = g % DCI_GPU_CHUNK;
-                const unsigned char *chunk = chunk_image(s, l->row, g / DCI_GPU_CHUNK, l->head);
+                const size_t row = l->units == NULL ? g : (size_t)DCI_GPU_SCORED(l->units, (int32_t)g);
+                const size_t at = row % s->per_chunk;
+                const unsigned char *chunk = chunk_image(s, l->row, row / s->per_chunk, l->head);
                 const unsigned char *unit =
                         dci_code_unit(chunk + at / DCI_CODE_ROWS * block_bytes, at / DCI_CODE_UNIT % 2);
                 int32_t sums[DCI_CODE_UNIT];
                 float wanted;
-                const float scale = gpu_number(chunk + 16 * block_bytes, at, DCI_BF16);
+                const float scale = gpu_number(chunk + s->per_chunk / DCI_CODE_ROWS * block_bytes, at, DCI_BF16);
                 coder->reader->sums(&coder->layout, &unit, 1, bytes, 1, sums, DCI_CODE_UNIT);
                 coder->reader->estimate(sums + at % DCI_CODE_UNIT, &scale, 1, coded.half_step, coded.twice_bias,
                                         coded.fixed, &wanted);
@@ -466,8 +501,12 @@ static void check_untouched(const list *l, const float *from, size_t n)
 static void check_list(list *l, const float *parts)
 {
         const score_case *c = l->s->c;
-        const size_t group = (size_t)c->group, dim = (size_t)c->dim;
-        check_untouched(l, l->got + l->n_groups * group, (l->s->max_groups - l->n_groups) * group);
+        const size_t group = (size_t)c->group, dim = (size_t)c->dim,
+                     per = c->of_means ? (size_t)DCI_GPU_UNIT >> c->shift : 1;
+        const size_t padded = (l->n_groups + per - 1) / per * per; /* of the last unit */
+        for (size_t i = l->n_groups * group; i < padded * group; i++)
+                ck_assert_msg(l->got[i] == -FLT_MAX, "%s: list %zu: a mean that is not there", l->name, l->number);
+        check_untouched(l, l->got + padded * group, (l->s->max_groups - padded) * group);
         for (l->q = 0; l->q < group; l->q++) {
                 for (size_t j = 0; j < dim; j++)
                         l->query[j] =
@@ -517,7 +556,9 @@ size_t score_compare(score_state *s, const char *what)
                                   .name = name};
                         l.got = (const float *)(const void *)s->scores->back + l.number * per;
                         const float *parts = (const float *)(const void *)s->parts->back + l.number * per_parts;
-                        if (!chooses(c, l.n_tokens, (size_t)gpu_ints(s->n_grouped)[i], &l.n_candidates)) {
+                        const bool sparse = chooses(c, l.n_tokens, (size_t)gpu_ints(s->n_grouped)[i], &l.n_candidates);
+                        const bool few = l.n_candidates <= (size_t)(c->wanted * DCI_GPU_UNIT);
+                        if (!sparse || (few && c->of_means)) {
                                 check_untouched(&l, l.got, per);
                                 check_untouched(&l, parts, per_parts);
                                 continue;
@@ -525,6 +566,10 @@ size_t score_compare(score_state *s, const char *what)
                         n_sparse++;
                         l.n_groups = c->listed ? (size_t)gpu_ints(s->n_clusters)[l.row * (size_t)c->n_heads + h]
                                                : (l.n_candidates + ((size_t)1 << c->shift) - 1) >> c->shift;
+                        if (c->wanted > 0 && !c->of_means && !few) {
+                                l.units = gpu_ints(s->units) + (int32_t)l.number * (c->wanted + 1);
+                                l.n_groups = (size_t)gpu_ints(s->n_scored)[l.number];
+                        }
                         check_list(&l, parts);
                 }
         return n_sparse;

@@ -28,6 +28,8 @@ typedef struct score_case {
         dci_gpu_sizes sizes;
         int32_t n_tokens[SCORE_SEQUENCES], missing; /* missing: candidates that have no summaries yet */
         int32_t physical;                           /* chunks that there really are; 0: one for each that is named */
+        int32_t wanted;                             /* units of a preselection; 0: there is none */
+        bool of_means;
 } score_case;
 
 typedef struct score_state {
@@ -38,6 +40,7 @@ typedef struct score_state {
         gpu_blocks blocks;
         gpu_buffer *table, *rows, *n_tokens, *n_grouped, *n_clusters, *queries, *list, *piece[SCORE_PIECES], *numbers;
         gpu_buffer *signs, *centres, *lane_keys, *scores, *parts;
+        gpu_buffer *units, *n_scored;
         dci_gpu_chunks chunks;
         dci_gpu_lanes lanes;
         size_t query_ld;

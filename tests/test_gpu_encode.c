@@ -27,29 +27,34 @@ GPU_SUITE(ROOM)
 
 typedef struct shape {
         const char *name;
-        int32_t dim, dtype, kind, bits, value_bits, group_shift, n_heads;
+        int32_t dim, dtype, kind, bits, value_bits, group_shift, n_heads, mean_shift;
 } shape;
 
 static const shape shapes[] = {
-        {"codes of 4 bits", 128, DCI_BF16, DCI_GPU_CODES, 4, 0, 0, 2},
-        {"codes of 4 bits, values of 4", 128, DCI_F16, DCI_GPU_CODES, 4, 4, 0, 2},
-        {"codes of 2 bits, values of 1", 128, DCI_BF16, DCI_GPU_CODES, 2, 1, 0, 1},
-        {"codes of 1 bit, values of 2", 128, DCI_F16, DCI_GPU_CODES, 1, 2, 0, 2},
-        {"dim 64, 4 bits, values of 2", 64, DCI_BF16, DCI_GPU_CODES, 4, 2, 0, 3},
-        {"dim 64, 2 bits, values of 4", 64, DCI_F16, DCI_GPU_CODES, 2, 4, 0, 1},
-        {"dim 64, 1 bit, values of 1", 64, DCI_BF16, DCI_GPU_CODES, 1, 1, 0, 2},
-        {"dim 96, 4 bits, values of 1", 96, DCI_F16, DCI_GPU_CODES, 4, 1, 0, 1},
-        {"dim 96, 2 bits, values of 2", 96, DCI_BF16, DCI_GPU_CODES, 2, 2, 0, 2},
-        {"dim 96, 1 bit, values of 4", 96, DCI_F16, DCI_GPU_CODES, 1, 4, 0, 1},
-        {"dim 256, 4 bits, values of 4", 256, DCI_BF16, DCI_GPU_CODES, 4, 4, 0, 1},
-        {"dim 256, 2 bits, values of 2", 256, DCI_F16, DCI_GPU_CODES, 2, 2, 0, 1},
-        {"dim 256, 1 bit, values of 1", 256, DCI_BF16, DCI_GPU_CODES, 1, 1, 0, 1},
-        {"means of 16", 128, DCI_BF16, DCI_GPU_MEANS, 0, 0, 4, 2},
-        {"means of 8", 64, DCI_F16, DCI_GPU_MEANS, 0, 0, 3, 1},
-        {"extremes of 16", 128, DCI_F16, DCI_GPU_MINMAX, 0, 0, 4, 2},
-        {"extremes of 64", 96, DCI_BF16, DCI_GPU_MINMAX, 0, 0, 6, 1},
-        {"cuboids of 32", 128, DCI_BF16, DCI_GPU_CUBOIDS, 0, 0, 5, 2},
-        {"cuboids of 8, values of 4", 256, DCI_F16, DCI_GPU_CUBOIDS, 0, 4, 3, 1},
+        {"codes of 4 bits", 128, DCI_BF16, DCI_GPU_CODES, 4, 0, 0, 2, 0},
+        {"codes of 4 bits, values of 4", 128, DCI_F16, DCI_GPU_CODES, 4, 4, 0, 2, 0},
+        {"codes of 2 bits, values of 1", 128, DCI_BF16, DCI_GPU_CODES, 2, 1, 0, 1, 0},
+        {"codes of 1 bit, values of 2", 128, DCI_F16, DCI_GPU_CODES, 1, 2, 0, 2, 0},
+        {"dim 64, 4 bits, values of 2", 64, DCI_BF16, DCI_GPU_CODES, 4, 2, 0, 3, 0},
+        {"dim 64, 2 bits, values of 4", 64, DCI_F16, DCI_GPU_CODES, 2, 4, 0, 1, 0},
+        {"dim 64, 1 bit, values of 1", 64, DCI_BF16, DCI_GPU_CODES, 1, 1, 0, 2, 0},
+        {"dim 96, 4 bits, values of 1", 96, DCI_F16, DCI_GPU_CODES, 4, 1, 0, 1, 0},
+        {"dim 96, 2 bits, values of 2", 96, DCI_BF16, DCI_GPU_CODES, 2, 2, 0, 2, 0},
+        {"dim 96, 1 bit, values of 4", 96, DCI_F16, DCI_GPU_CODES, 1, 4, 0, 1, 0},
+        {"dim 256, 4 bits, values of 4", 256, DCI_BF16, DCI_GPU_CODES, 4, 4, 0, 1, 0},
+        {"dim 256, 2 bits, values of 2", 256, DCI_F16, DCI_GPU_CODES, 2, 2, 0, 1, 0},
+        {"dim 256, 1 bit, values of 1", 256, DCI_BF16, DCI_GPU_CODES, 1, 1, 0, 1, 0},
+        {"codes of 4 bits, and of means of 8", 128, DCI_BF16, DCI_GPU_CODES, 4, 0, 0, 2, 3},
+        {"codes of 2 bits, and of means of 4", 128, DCI_F16, DCI_GPU_CODES, 2, 0, 0, 1, 2},
+        {"dim 64, 4 bits, and of means of 16", 64, DCI_F16, DCI_GPU_CODES, 4, 0, 0, 3, 4},
+        {"dim 96, 4 bits, of means of 8, values of 2", 96, DCI_BF16, DCI_GPU_CODES, 4, 2, 0, 1, 3},
+        {"dim 256, 1 bit, and of means of 4", 256, DCI_BF16, DCI_GPU_CODES, 1, 0, 0, 2, 2},
+        {"means of 16", 128, DCI_BF16, DCI_GPU_MEANS, 0, 0, 4, 2, 0},
+        {"means of 8", 64, DCI_F16, DCI_GPU_MEANS, 0, 0, 3, 1, 0},
+        {"extremes of 16", 128, DCI_F16, DCI_GPU_MINMAX, 0, 0, 4, 2, 0},
+        {"extremes of 64", 96, DCI_BF16, DCI_GPU_MINMAX, 0, 0, 6, 1, 0},
+        {"cuboids of 32", 128, DCI_BF16, DCI_GPU_CUBOIDS, 0, 0, 5, 2, 0},
+        {"cuboids of 8, values of 4", 256, DCI_F16, DCI_GPU_CUBOIDS, 0, 4, 3, 1, 0},
 };
 
 typedef struct world {
@@ -107,9 +112,15 @@ static uint16_t *make_rows(world *w)
         return rows;
 }
 
+/* Codes of so many rows, with their scales. */
+static size_t rows_bytes(const world *w, int32_t bits, size_t n_rows)
+{
+        return n_rows / 32 * dci_frames_block_bytes((size_t)w->s->dim, bits) + n_rows * sizeof(uint16_t);
+}
+
 static size_t table_bytes(const world *w, int32_t bits)
 {
-        return 16 * dci_frames_block_bytes((size_t)w->s->dim, bits) + DCI_GPU_CHUNK * sizeof(uint16_t);
+        return rows_bytes(w, bits, DCI_GPU_CHUNK);
 }
 
 static void make_chunks(world *w)
@@ -118,6 +129,8 @@ static void make_chunks(world *w)
         const size_t width = (size_t)(s->kind == DCI_GPU_MEANS ? s->dim : 2 * s->dim);
         w->summary_bytes = s->kind == DCI_GPU_CODES ? table_bytes(w, s->bits)
                                                     : (size_t)(DCI_GPU_CHUNK >> s->group_shift) * width * 2;
+        if (s->mean_shift > 0)
+                w->summary_bytes += rows_bytes(w, s->bits, (size_t)DCI_GPU_CHUNK >> s->mean_shift);
         w->tail_at = dci_lines(w->summary_bytes);
         w->head_bytes =
                 (w->tail_at + (s->value_bits != 0 ? table_bytes(w, s->value_bits) : 0) + SLACK + 127) / 128 * 128;
@@ -213,6 +226,28 @@ static void encode(const world *w, dci_coder *coder, bool value, size_t list, si
         free(scratch);
 }
 
+/* As put_means of src/kv/stages/summary_codes.c: the mean of n candidates, which begins with the first. */
+static void model_mean(world *w, size_t list, size_t first, size_t n, unsigned char *table)
+{
+        static float wide[16 * DCI_GPU_MAX_DIM], mean[DCI_GPU_MAX_DIM];
+        const size_t dim = (size_t)w->s->dim, n_rows = (size_t)DCI_GPU_CHUNK >> w->s->mean_shift,
+                     at = first % DCI_GPU_CHUNK >> w->s->mean_shift,
+                     block_bytes = dci_frames_block_bytes(dim, w->s->bits);
+        uint16_t *scales = (uint16_t *)(void *)(table + n_rows / 32 * block_bytes);
+        const float *rows[DCI_CODE_ROWS] = {NULL};
+        dci_coded_row coded[DCI_CODE_ROWS];
+        void *scratch = aligned_alloc(64, (dci_coder_encode_bytes(dim, false) + 63) / 64 * 64);
+        ck_assert_ptr_nonnull(scratch);
+        for (size_t i = 0; i < n; i++)
+                to_f32(w, row_of(w, false, list, first + i), wide + i * dim);
+        dci_kv_mean_row(wide, n, dim, mean);
+        rows[at % 32] = mean;
+        memcpy(w->key_coder.centre, centre_of(w, false, list), dim * sizeof(float));
+        dci_coder_encode(&w->key_coder, rows, scratch, table + at / 32 * block_bytes, coded);
+        scales[at] = dci_float_to_bf16(coded[at % 32].scale);
+        free(scratch);
+}
+
 static void model_codes(world *w, size_t list, size_t first, size_t n, unsigned char *part)
 {
         const size_t block_bytes = dci_frames_block_bytes((size_t)w->s->dim, w->s->bits), at = first % DCI_GPU_CHUNK;
@@ -285,6 +320,9 @@ static void model(world *w, size_t layer, size_t row, size_t head, size_t n)
                 }
                 if (s->kind == DCI_GPU_CODES && c % 32 == 0)
                         model_codes(w, list, c, rows, part);
+                const size_t mean = s->mean_shift > 0 ? (size_t)1 << s->mean_shift : n;
+                if (s->mean_shift > 0 && c % mean == 0)
+                        model_mean(w, list, c, left < mean ? left : mean, part + table_bytes(w, s->bits));
                 if (s->kind != DCI_GPU_CODES && c % per == 0)
                         model_page(w, list, c, left < per ? left : per, part + c % DCI_GPU_CHUNK / per * width);
                 if (s->value_bits != 0 && c % 32 == 0)
@@ -347,6 +385,7 @@ static dci_gpu_encode_prompt_args prompt_args(const world *w, size_t layer, size
                                             .row = (int32_t)row,
                                             .value_bits = s->value_bits,
                                             .tail_at = (int32_t)w->tail_at,
+                                            .mean_shift = s->mean_shift,
                                             .keys = gpu_at(w->prompt_keys, false),
                                             .values = gpu_at(w->prompt_values, false),
                                             .key_token = token_bytes,
@@ -448,6 +487,7 @@ static dci_gpu_encode_args step_args(const world *w)
                                     .sink = SINK,
                                     .value_bits = s->value_bits,
                                     .tail_at = (int32_t)w->tail_at,
+                                    .mean_shift = s->mean_shift,
                                     .rows = gpu_at(w->rows, false),
                                     .from = gpu_at(w->from, false),
                                     .to = gpu_at(w->to, false),

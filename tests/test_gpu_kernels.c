@@ -324,14 +324,16 @@ END_TEST
 
 /* --- pack ----------------------------------------------------------------------------------------------------- */
 
-static void pack_once(gpu_test *t, uint64_t seed)
+/* As blocks of the pool, or with all keys before all values and each head's rows one after another. */
+static void pack_once(gpu_test *t, uint64_t seed, bool by_head)
 {
         static const int32_t counts[] = {1, 2, 7, 33}, tokens[] = {0, 1, 5, 64};
         dci_rng rng;
         char what[160];
         gpu_reset(t);
         dci_rng_seed(&rng, seed);
-        const int32_t dim = dims[seed % COUNT(dims)], shift = gpu_pick(&rng, shifts, COUNT(shifts)), page = 1 << shift;
+        const int32_t dim = dims[seed % COUNT(dims)],
+                      shift = by_head && seed % 2 == 0 ? 0 : gpu_pick(&rng, shifts, COUNT(shifts)), page = 1 << shift;
         append_case c = {.t = t, .dtype = DCI_BF16, .row_bytes = 2 * dim};
         c.n_heads = gpu_pick(&rng, all_heads, COUNT(all_heads));
         c.spare = dci_rng_below(&rng, 2) == 0 ? 0 : 32;
@@ -339,15 +341,18 @@ static void pack_once(gpu_test *t, uint64_t seed)
         c.n_tokens = token + n_blocks * page + 3;
         append_inputs(&c, &rng);
         const size_t page_bytes = (size_t)page * (size_t)c.row_bytes;
-        const size_t block_bytes = (size_t)c.n_heads * 2 * page_bytes + (dci_rng_below(&rng, 2) == 0 ? 0 : 64);
-        gpu_buffer *out = gpu_take(t, (size_t)n_blocks * block_bytes, GPU_DEVICE);
+        const size_t gap = dci_rng_below(&rng, 2) == 0 ? 0 : 64, heads = (size_t)c.n_heads, blocks = (size_t)n_blocks;
+        const size_t head_bytes = by_head ? blocks * page_bytes + gap : 2 * page_bytes,
+                     block_bytes = by_head ? page_bytes : heads * 2 * page_bytes + gap,
+                     value_at = by_head ? heads * head_bytes : page_bytes;
+        gpu_buffer *out = gpu_take(t, by_head ? 2 * heads * head_bytes : blocks * block_bytes, GPU_DEVICE);
         gpu_send_all(t);
         for (int32_t b = 0; b < n_blocks; b++)
                 for (int32_t s = 0; s < page; s++)
                         for (int32_t h = 0; h < c.n_heads; h++)
                                 for (int32_t v = 0; v < 2; v++)
-                                        memcpy(out->image + (size_t)b * block_bytes + (size_t)(2 * h + v) * page_bytes +
-                                                       (size_t)s * (size_t)c.row_bytes,
+                                        memcpy(out->image + (size_t)b * block_bytes + (size_t)h * head_bytes +
+                                                       (size_t)v * value_at + (size_t)s * (size_t)c.row_bytes,
                                                new_row(&c, token + b * page + s, h, v), (size_t)c.row_bytes);
         dci_gpu_pack_args args = {.keys = c.keys->device, .values = c.values->device};
         args.key_head = args.value_head = (uint64_t)(c.row_bytes + c.spare);
@@ -358,6 +363,8 @@ static void pack_once(gpu_test *t, uint64_t seed)
         args.page_shift = shift;
         args.key_bytes = args.value_bytes = (uint32_t)c.row_bytes;
         args.block_bytes = block_bytes;
+        args.head_bytes = head_bytes;
+        args.value_at = value_at;
         args.out = out->device;
         snprintf(what, sizeof what, "pack %d: dim %d, %d heads, %d blocks of %d from token %d", (int)seed, (int)dim,
                  (int)c.n_heads, (int)n_blocks, (int)page, (int)token);
@@ -369,7 +376,15 @@ START_TEST(packed_blocks_are_blocks_of_the_pool)
 {
         const uint64_t n = test_short() ? 12 : 96;
         for (uint64_t seed = 0; seed < n; seed++)
-                pack_once(&gpu, seed);
+                pack_once(&gpu, seed, false);
+}
+END_TEST
+
+START_TEST(packed_rows_follow_each_other_by_head)
+{
+        const uint64_t n = test_short() ? 12 : 96;
+        for (uint64_t seed = 0; seed < n; seed++)
+                pack_once(&gpu, seed, true);
 }
 END_TEST
 
@@ -570,6 +585,7 @@ int main(void)
         TCase *tcase = test_case_with(suite, "gpu_kernels", 120, setup, teardown);
         tcase_add_test(tcase, new_tokens_lie_where_the_contract_says);
         tcase_add_test(tcase, packed_blocks_are_blocks_of_the_pool);
+        tcase_add_test(tcase, packed_rows_follow_each_other_by_head);
         tcase_add_test(tcase, what_is_fetched_lies_in_its_slots);
         tcase_add_test(tcase, places_are_those_of_the_last_changes);
         tcase_add_test(tcase, captured_copies_run_at_each_launch);

@@ -271,9 +271,15 @@ static bool live_on(life *l)
         TRY(dci_gpu_kv_load(l->kv, scratch_path("sequence"), &sequence));
         l->tokens[l->n_sequences] = l->prompt - 20;
         l->sequences[l->n_sequences++] = sequence;
-        for (size_t s = 0; s < (test_short() ? 3 : 9); s++)
+        for (size_t s = 0; s < (test_short() ? 3 : 9); s++) {
+                if (s < 2) { /* the fork, then the first one, which trades places with it */
+                        TRY(dci_gpu_kv_swap_out(l->kv, l->sequences[1 - s]));
+                        TRY(dci_gpu_kv_trim(l->kv, DCI_GPU_TRIM_ALL));
+                        TRY(dci_gpu_kv_swap_in(l->kv, l->sequences[1 - s]));
+                }
                 if (!step(l))
                         return false;
+        }
         TRY(dci_gpu_kv_close(l->kv, l->sequences[0]));
         l->sequences[0] = l->sequences[2];
         l->tokens[0] = l->tokens[2];

@@ -203,7 +203,9 @@ static const struct {
                {DCI_KV_LOUISKV, DCI_KV_PERIODIC},
                {DCI_KV_CLUSTERKV, DCI_KV_BOUNDARY},
                {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR},
-               {DCI_KV_CLUSTERKV, DCI_KV_AHEAD}};
+               {DCI_KV_CLUSTERKV, DCI_KV_AHEAD},
+               {DCI_KV_SKETCH_GROUPS, 0},
+               {DCI_KV_SKETCH_GROUPS, DCI_KV_AHEAD}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -310,6 +312,56 @@ START_TEST(a_graph_serves_other_sequences)
 }
 END_TEST
 
+/* A graph goes on after one of its sequences was swapped out, memory was given back and taken by others, and the sequence came back to another
+ * row; and after a step that was refused for want of memory of the device or the host. */
+START_TEST(a_graph_goes_on_after_swaps_and_trims)
+{
+        const dci_kv_config config = planned_config((size_t)_i);
+        const dci_gpu_kv_config on_device = _i % 2 == 0 ? twin_planned_for(3) : under_pressure(3, 90);
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, 1100, 420), other = kv_random(&config, 1100, 421);
+        kv_turn turns[] = {{twin_prefill(&t, &data, 600, 0), &data, 600, 1},
+                           {twin_prefill(&t, &other, 530, 0), &other, 530, 1}};
+        places p = places_of(&t, 2);
+        void *graph = capture_step(&t, &p, turns, 2000);
+        for (size_t round = 0; round < 4; round++) {
+                const int64_t swapped = turns[round % 2].sequence;
+                for (size_t s = 0; s < 5; s++) {
+                        turns[0].from++;
+                        turns[1].from++;
+                        replay_step(&t, &p, turns, graph, 2000);
+                }
+                ck_ok(dci_gpu_kv_swap_out(t.kv, swapped));
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
+                twin_poison(&t);
+                const int64_t third = twin_prefill(&t, &data, 90 + 200 * round, 0);
+                twin_decode(&t, third, &data, 90 + 200 * round, 2);
+                ck_ok(dci_gpu_kv_swap_in(t.kv, swapped));
+                /* The third one makes room for the others. */
+                const int64_t both[] = {turns[0].sequence, turns[1].sequence};
+                if (round % 2 == 0) {
+                        t.kv->config.max_device_bytes = t.kv->device_bytes - 1;
+                        t.kv->host->config.max_bytes = 1;
+                        size_t most[] = {600, 600};
+                        ck_assert_int_eq(dci_gpu_kv_reserve(t.kv, t.stream, 2, both, most), DCI_ERR_FULL);
+                }
+                twin_close(&t, third);
+                ck_ok(dci_gpu_kv_trim(t.kv, DCI_GPU_TRIM_ALL));
+                t.kv->config.max_device_bytes = t.kv->host->config.max_bytes = 0;
+        }
+        for (size_t s = 0; s < 5; s++) {
+                turns[0].from++;
+                turns[1].from++;
+                replay_step(&t, &p, turns, graph, 2000);
+        }
+        t.ops->graph_destroy(t.gpu, graph);
+        places_free(&t, &p);
+        kv_data_free(&data);
+        kv_data_free(&other);
+        twin_end(&t);
+}
+END_TEST
+
 /* A layer that uses another one's lists comes after it. */
 START_TEST(layers_without_their_anchor_are_refused)
 {
@@ -384,13 +436,14 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
         } cases[] = {{DCI_KV_TOPK, 0, "this summary"},
                      {DCI_KV_STREAMING, 0, "this choice"},
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
-                     {DCI_KV_SKETCH_GROUPS, 0, "two stages"},
+                     {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
                      {DCI_KV_RETROINFER, 0, "a tail but by codes"},
                      {DCI_KV_PRKV, 0, "this choice"},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_LOUISKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
+                     {DCI_KV_SKETCH_GROUPS, 0, NULL},
                      {DCI_KV_QUEST, 0, NULL},
                      {DCI_KV_FULL, 0, NULL}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -523,6 +576,7 @@ int main(void)
 {
         Suite *suite = suite_create("gpu kv graphs");
         TCase *laws = test_case(suite, "laws", 60);
+        tcase_add_loop_test(laws, a_graph_goes_on_after_swaps_and_trims, 0, N_PLANNED);
         tcase_add_loop_test(laws, a_graph_goes_on_while_all_grows, 0, N_PLANNED);
         tcase_add_loop_test(laws, a_graph_serves_other_sequences, 0, N_PLANNED + N_PLANNED / 2);
         tcase_add_test(laws, layers_without_their_anchor_are_refused);

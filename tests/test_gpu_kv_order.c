@@ -520,6 +520,7 @@ static void ask_to_wait(life *l, int64_t other)
         ck_refused(dci_gpu_kv_save(l->kv, other, 100, "never written"), DCI_ERR_INVALID, why);
         ck_refused(dci_gpu_kv_load(l->kv, "never read", &id), DCI_ERR_INVALID, why);
         ck_refused(dci_gpu_kv_close(l->kv, other), DCI_ERR_INVALID, why);
+        ck_refused(dci_gpu_kv_swap_out(l->kv, other), DCI_ERR_INVALID, why);
         ck_refused(dci_gpu_kv_step_abort(l->kv), DCI_ERR_INVALID, why);
 }
 

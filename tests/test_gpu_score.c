@@ -17,13 +17,13 @@ GPU_SUITE(2 * ROOM)
         }
 #define CASE(...)                                                                                                      \
         {                                                                                                              \
-                __VA_ARGS__                                                                                            \
+                __VA_ARGS__, 0, false                                                                                  \
         }
 
 static score_case shape(int32_t kind, int32_t bits, int32_t dim, int32_t group)
 {
-        const score_case c = {"shapes", kind,  bits,  dim,  group,  DCI_BF16, DCI_BF16,  2, 0,
-                              3,        false, false, true, NORMAL, {SIZES},  {LENGTHS}, 0, 0};
+        const score_case c = {"shapes", kind,  bits, dim,    group,   DCI_BF16,  DCI_BF16, 2, 0, 3,
+                              false,    false, true, NORMAL, {SIZES}, {LENGTHS}, 0,        0, 0, false};
         return c;
 }
 
@@ -61,6 +61,51 @@ START_TEST(rows_score_as_their_kinds_say)
                                 if (test_short() ? seed % 5 == 0 : !test_thin() || (d + g) % 2 == 0)
                                         score_go(&gpu, &c, seed);
                         }
+}
+END_TEST
+
+/* Codes of means, and then of the tokens in some units; short and long sequences, also longer than the table of chunks. */
+START_TEST(preselection_scores_means_and_then_units)
+{
+        uint64_t seed = 1;
+        for (int32_t bits = 1; bits <= 4; bits *= 2)
+                for (size_t d = 0; d < COUNT(dims); d++)
+                        for (size_t g = 0; g < COUNT(groups); g++, seed++) {
+                                score_case c = shape(DCI_GPU_CODES, bits, dims[d], groups[g]);
+                                c.name = "preselection";
+                                c.centred = g % 2 == 0;
+                                c.sizes.unit = 8;
+                                c.wanted = seed % 3 == 0 ? 34 : 13;
+                                c.n_parts = (int32_t)(seed % 5) + 1;
+                                c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
+                                if (test_short() ? seed % 5 != 0 : test_thin() && (d + g) % 2 != 0)
+                                        continue;
+                                score_go(&gpu, &c, seed);
+                                c.of_means = true;
+                                c.shift = (int32_t)(seed % 3) + 2;
+                                c.kept = false;
+                                score_go(&gpu, &c, seed);
+                        }
+        score_case c = shape(DCI_GPU_CODES, 1, 64, 2);
+        c.name = "long, preselection";
+        c.n_heads = 1;
+        c.n_tokens[0] = 300000;
+        c.kept = false;
+        c.physical = 5;
+        c.wanted = 40;
+        score_go(&gpu, &c, 1);
+        c.of_means = true;
+        c.shift = 4;
+        score_go(&gpu, &c, 1);
+}
+END_TEST
+
+/* One graph, while sequences grow beyond the length from which on there is a choice. */
+START_TEST(a_graph_preselects_in_longer_sequences)
+{
+        score_case c = shape(DCI_GPU_CODES, 4, 128, 4);
+        c.wanted = 26;
+        score_replay(&gpu, &c, 3);
 }
 END_TEST
 
@@ -139,6 +184,12 @@ START_TEST(what_is_refused)
                 args = score_arguments(&s);
                 args.n_parts = 65;
                 ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_LIMIT, "65 parts");
+                args = score_arguments(&s);
+                args.units = (dci_gpu_units){.lists = (int32_t *)(void *)s.units->device, .wanted = 1, .of_means = 1};
+                args.group_shift = 5;
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED, "means of 2^5");
+                args.kind = DCI_GPU_MEANS;
+                ck_refused(gpu.ops->score(gpu.gpu, gpu.stream, &args), DCI_ERR_UNSUPPORTED, "of kind 2");
         }
         args = score_arguments(&s);
         args.n_sequences = 0;
@@ -153,6 +204,8 @@ int main(void)
         TCase *tcase = test_case_with(suite, "gpu_score", 240, setup, teardown);
         tcase_add_test(tcase, codes_score_as_the_coder_scans);
         tcase_add_test(tcase, rows_score_as_their_kinds_say);
+        tcase_add_test(tcase, preselection_scores_means_and_then_units);
+        tcase_add_test(tcase, a_graph_preselects_in_longer_sequences);
         tcase_add_test(tcase, unusual_numbers_and_lengths);
         tcase_add_test(tcase, a_graph_scores_longer_sequences);
         tcase_add_test(tcase, what_is_refused);

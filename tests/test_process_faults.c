@@ -18,6 +18,7 @@
 #include "dci/check.h"
 #include "kv/clustering.h"
 #include "kv/geometry.h"
+#include "kv/prompt.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
 #include "kv/worker.h"
@@ -191,7 +192,7 @@ static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, KV_LEARNED,        DCI_K
 START_TEST(a_child_finishes_the_prompts_that_its_parents_worker_was_at)
 {
         work_data own = work_prepare(presets[_i]);
-        dci_context *context = test_context(2);
+        dci_context *context = test_context(2 + _i % 3);
         const size_t rounds = test_short() ? 3 : 12;
         for (size_t round = 0; round < rounds; round++) {
                 dci_kv *kv = kv_create(context, &own.config);
@@ -231,7 +232,7 @@ END_TEST
 enum { AT_SECOND_HEAD, AT_THE_END, FINISHED, N_PLACES };
 enum { LONG_PROMPT = 1300, LONG_TOKENS = 1340 };
 
-/* The worker's part of a prompt, up to that place, which it leaves in the middle of something. */
+/* The workers' part of a prompt, up to that place, which they leave in the middle of something. */
 static void work_up_to(dci_kv *kv, dci_kv_layer *layer, int place)
 {
         const size_t n = dci_kv_prompt_candidates(kv, layer->n_prompt);
@@ -261,7 +262,17 @@ static void work_up_to(dci_kv *kv, dci_kv_layer *layer, int place)
         kv->last_job = NULL;
 }
 
-/* A sequence whose prompt has ended. holds: and nobody has found a row of it, since map_lock is taken. */
+/* What units wait for. */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void build_after_gate(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
+{
+        pthread_mutex_lock(&gate);
+        pthread_mutex_unlock(&gate);
+        dci_kv_host_former.build(kv, layer, head, area);
+}
+
+/* A sequence whose prompt has ended. holds: and no unit has begun, since the gate is closed. */
 static dci_status long_prompt(dci_kv *kv, const work_data *own, bool holds, int64_t *out_sequence)
 {
         const kv_data *d = &own->data;
@@ -272,8 +283,10 @@ static dci_status long_prompt(dci_kv *kv, const work_data *own, bool holds, int6
                 status = dci_kv_open(kv, out_sequence);
         if (status == DCI_OK)
                 status = dci_kv_reserve(kv, 1, out_sequence, &n);
-        if (holds)
-                pthread_mutex_lock(&kv->map_lock);
+        if (holds) {
+                pthread_mutex_lock(&gate);
+                kv->former.build = build_after_gate;
+        }
         for (size_t layer = 0; layer < d->n_layers && status == DCI_OK; layer++) {
                 const size_t first = layer * d->n * d->n_kv_heads;
                 rows.keys = (const char *)d->stored_keys + first * d->dim_k * es;
@@ -318,6 +331,7 @@ static void begin_again_at(dci_kv *kv, const work_data *own, int64_t sequence, i
         dci_kv *fresh = NULL;
         alarm(100);
         dci_kv_jobs_init(kv); /* the locks that the parent has */
+        kv->former.build = dci_kv_host_former.build;
         work_up_to(kv, &kv->sequences[0]->layers[0], place);
         OR_EXIT(say_all(kv, own, sequence, &hash, &codes) == DCI_OK, 1);
         OR_EXIT(dci_kv_create(kv->context, &own->config, &fresh) == DCI_OK, 2);
@@ -331,12 +345,12 @@ static void begin_again_at(dci_kv *kv, const work_data *own, int64_t sequence, i
         _exit(0);
 }
 
-/* Loops over presets. */
+/* Loops over presets. One worker or several are at heads of the first layer. */
 START_TEST(wherever_a_fork_falls_a_prompt_is_as_if_there_had_been_none)
 {
         work_data own = {.config = kv_small(presets[_i])};
         own.data = kv_random(&own.config, LONG_TOKENS, 12);
-        dci_context *context = test_context(2);
+        dci_context *context = test_context(2 + _i % 3);
         for (int place = 0; place < N_PLACES; place++) {
                 dci_kv *kv = kv_create(context, &own.config);
                 int64_t sequence = -1;
@@ -347,7 +361,7 @@ START_TEST(wherever_a_fork_falls_a_prompt_is_as_if_there_had_been_none)
                 ck_assert_int_ge(child, 0);
                 if (child == 0)
                         begin_again_at(kv, &own, sequence, place);
-                pthread_mutex_unlock(&kv->map_lock);
+                pthread_mutex_unlock(&gate);
                 ck_assert_int_eq(waitpid(child, &status, 0), child);
                 ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "place %d: status %x", place,
                               (unsigned)status);

@@ -10,10 +10,12 @@
 #include <stdlib.h>
 
 enum { HEADS = 8, GROUP = 4, DIM = 128, SINK = 16, WINDOW = 64, UNIT = 32, BUDGET = 256, RING = 128, PIECE_SHIFT = 4 };
-enum { MAX_LAYERS = 64 };
+enum { MAX_LAYERS = 64, MAX_UNIT_LAYERS = 32 };
+enum { PLAIN, OF_MEANS, OF_UNITS }; /* how: the last two are the scores of a preselection (gpu/args/select.h) */
+enum { MEAN_SHIFT = 3, WANTED = 264 };
 
 typedef struct score_shape {
-        int32_t kind, bits, shift; /* shift: of pages */
+        int32_t kind, bits, shift, how; /* shift: of pages */
         size_t n_sequences, n_candidates;
 } score_shape;
 
@@ -28,7 +30,10 @@ static dci_gpu_score_args args_of(const scoring *s, size_t set)
 {
         dci_gpu_score_args args = s->args;
         args.summaries.layer_at = set * (args.summaries.chunk_bytes << PIECE_SHIFT);
-        args.lanes.keys += set * s->lane_bytes;
+        if (s->shape->how == OF_MEANS)
+                args.summaries.layer_at += DCI_GPU_CHUNK * s->group_bytes;
+        if (args.lanes.keys != NULL)
+                args.lanes.keys += set * s->lane_bytes;
         return args;
 }
 
@@ -97,6 +102,34 @@ static dci_status put_tables(scoring *s)
         return DCI_OK;
 }
 
+/* Each list's units, ascending, any of them. */
+static dci_status put_units(scoring *s)
+{
+        const size_t n_lists = s->shape->n_sequences * HEADS, n_units = s->shape->n_candidates / DCI_GPU_UNIT;
+        const size_t wanted = s->n_groups / DCI_GPU_UNIT, stride = wanted + 1;
+        int32_t *units = gpubench_host(s->b, n_lists * (stride + 1) * sizeof *units);
+        void *device = NULL;
+        dci_rng rng;
+        if (units == NULL)
+                return DCI_ERR_MEMORY;
+        dci_rng_seed(&rng, 2);
+        for (size_t i = 0; i < n_lists; i++) {
+                int32_t *list = units + i * stride;
+                for (size_t u = 0, n = 0; n < wanted; u++)
+                        if (dci_rng_below(&rng, n_units - u) < wanted - n)
+                                list[n++] = (int32_t)u;
+                list[wanted] = 0;
+                units[n_lists * stride + i] = (int32_t)s->n_groups;
+        }
+        DCI_TRY(gpubench_put(s->b, units, n_lists * (stride + 1) * sizeof *units, &device));
+        s->args.units.lists = device;
+        if (device != NULL)
+                s->args.units.n_scored = s->args.units.lists + n_lists * stride;
+        s->args.units.stride = (int32_t)stride;
+        s->args.units.wanted = (int32_t)wanted;
+        return DCI_OK;
+}
+
 static dci_status take_filled(gpubench *b, size_t n_bytes, gpubench_area *out)
 {
         DCI_TRY(gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, out));
@@ -127,7 +160,7 @@ static dci_status prepare(scoring *s)
         const score_shape *shape = s->shape;
         const bool codes = shape->kind == DCI_GPU_CODES;
         const size_t n_lists = shape->n_sequences * HEADS, per_chunk = (size_t)DCI_GPU_CHUNK >> shape->shift;
-        s->chunks_each = (s->n_groups + per_chunk - 1) / per_chunk;
+        s->chunks_each = (shape->n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         s->lane_bytes = n_lists * (SINK + RING) * DIM * 2;
         s->args = (dci_gpu_score_args){.n_sequences = (int32_t)shape->n_sequences,
                                        .n_heads = HEADS,
@@ -149,12 +182,23 @@ static dci_status prepare(scoring *s)
                                                  .n_slots = SINK + RING}};
         s->args.summaries.head_bytes =
                 (uint32_t)(codes ? DCI_GPU_CHUNK * s->group_bytes : dci_lines(per_chunk * s->group_bytes));
+        if (shape->how != PLAIN)
+                s->args.summaries.head_bytes += (uint32_t)((DCI_GPU_CHUNK >> MEAN_SHIFT) * s->group_bytes);
         s->args.summaries.head_bytes = (s->args.summaries.head_bytes + 127) / 128 * 128;
         s->args.summaries.chunk_bytes = (uint64_t)HEADS * s->args.summaries.head_bytes;
         s->args.n_parts = dci_gpu_score_parts(s->b->gpu, n_lists, s->n_groups, s->group_bytes);
         DCI_TRY(put_chunks(s));
         DCI_TRY(put_tables(s));
-        return take_areas(s);
+        if (shape->how == OF_UNITS)
+                DCI_TRY(put_units(s));
+        DCI_TRY(take_areas(s));
+        if (shape->how != OF_MEANS)
+                return DCI_OK;
+        s->args.units.lists = (int32_t *)(void *)s->args.scores; /* which are not read */
+        s->args.units.wanted = 1;
+        s->args.units.of_means = 1;
+        s->args.lanes.keys = NULL;
+        return DCI_OK;
 }
 
 /* That every score was written, and is a number. */
@@ -175,6 +219,8 @@ static const char *name_of(const score_shape *shape)
 {
         static const char *const codes[] = {"", "codes, 1 bit", "codes, 2 bits", "", "codes, 4 bits"};
         static const char *const rows[] = {"", "", "means", "minmax", "cuboids"};
+        if (shape->how != PLAIN)
+                return shape->how == OF_MEANS ? "codes of means" : "units, 4 bits";
         return shape->kind == DCI_GPU_CODES ? codes[shape->bits] : rows[shape->kind];
 }
 
@@ -184,10 +230,13 @@ static dci_status measure(gpubench *b, const score_shape *shape)
         scoring s = {.b = b, .shape = shape};
         gpubench_time time = {0};
         s.n_groups = (shape->n_candidates + ((size_t)1 << shape->shift) - 1) >> shape->shift;
+        if (shape->how == OF_UNITS)
+                s.n_groups = b->options->tiny ? 4 * DCI_GPU_UNIT : WANTED * DCI_GPU_UNIT;
         s.group_bytes = shape->kind == DCI_GPU_CODES ? (size_t)(DIM * shape->bits / 8 + 2) : 2 * width;
         const double bytes = (double)(shape->n_sequences * HEADS * s.n_groups * s.group_bytes);
         s.n_sets = gpubench_sets(b, (size_t)bytes, 4);
-        s.n_sets = s.n_sets > MAX_LAYERS ? MAX_LAYERS : s.n_sets;
+        const size_t most = shape->how == OF_UNITS ? MAX_UNIT_LAYERS : MAX_LAYERS;
+        s.n_sets = s.n_sets > most ? most : s.n_sets;
         DCI_TRY(prepare(&s));
         DCI_TRY(gpubench_on_device(b, score, &s, s.n_sets, &time));
         DCI_TRY(check_output(&s));
@@ -208,9 +257,12 @@ static dci_status measure(gpubench *b, const score_shape *shape)
 dci_status gpubench_score(gpubench *b)
 {
         static const score_shape kinds[] = {
-                {DCI_GPU_CODES, 4, 0, 0, 0},  {DCI_GPU_CODES, 2, 0, 0, 0},   {DCI_GPU_CODES, 1, 0, 0, 0},
-                {DCI_GPU_MEANS, 4, 4, 0, 0},  {DCI_GPU_MEANS, 4, 5, 0, 0},   {DCI_GPU_MINMAX, 4, 4, 0, 0},
-                {DCI_GPU_MINMAX, 4, 5, 0, 0}, {DCI_GPU_CUBOIDS, 4, 4, 0, 0}, {DCI_GPU_CUBOIDS, 4, 5, 0, 0}};
+                {DCI_GPU_CODES, 4, 0, PLAIN, 0, 0},    {DCI_GPU_CODES, 2, 0, PLAIN, 0, 0},
+                {DCI_GPU_CODES, 1, 0, PLAIN, 0, 0},    {DCI_GPU_CODES, 4, MEAN_SHIFT, OF_MEANS, 0, 0},
+                {DCI_GPU_CODES, 4, 0, OF_UNITS, 0, 0}, {DCI_GPU_MEANS, 4, 4, PLAIN, 0, 0},
+                {DCI_GPU_MEANS, 4, 5, PLAIN, 0, 0},    {DCI_GPU_MINMAX, 4, 4, PLAIN, 0, 0},
+                {DCI_GPU_MINMAX, 4, 5, PLAIN, 0, 0},   {DCI_GPU_CUBOIDS, 4, 4, PLAIN, 0, 0},
+                {DCI_GPU_CUBOIDS, 4, 5, PLAIN, 0, 0}};
         static const size_t sizes[][2] = {{1, 36864}, {1, 131072}, {1, 262144}, {16, 32768}};
         const bool tiny = b->options->tiny;
         printf("\nscore: summaries against 32 query heads on 8 kv heads, d 128; us of one layer, in a graph\n"

@@ -16,7 +16,8 @@
 #include <string.h>
 
 enum { HEADS = 8, GROUP = 4, PARTS = 16, CHOSEN = 176, SINK = 16, WINDOW = 64, PAGE_SHIFT = 4, MAX_SETS = 16 };
-enum { TOKENS, PAGES, LISTED };
+enum { MEAN_SHIFT = 3, WANTED = 264 };
+enum { TOKENS, PAGES, LISTED, UNITS }; /* UNITS: by means, those of a preselection (gpu/args/select.h) */
 enum { IN_L2, MEMORY, NEW };
 
 typedef struct shape {
@@ -41,6 +42,11 @@ static const shape shapes[] = {
         {"pages", 262144, 1, PAGES, IN_L2},
         {"listed", 36000, 1, LISTED, IN_L2},
         {"listed", 262144, 1, LISTED, IN_L2},
+        {"units", 36864, 1, UNITS, IN_L2},
+        {"units", 131072, 1, UNITS, IN_L2},
+        {"units", 262144, 1, UNITS, IN_L2},
+        {"units, memory", 32768, 16, UNITS, MEMORY},
+        {"tokens of units", WANTED *DCI_GPU_UNIT, 1, TOKENS, IN_L2},
 };
 
 typedef struct choosing {
@@ -197,6 +203,10 @@ static dci_status put_rest(choosing *c)
         c->args.sink_end = c->args.counts + c->n_lists;
         c->args.recent_begin = c->args.sink_end + c->args.n_sequences;
         c->args.after = c->args.recent_begin + c->args.n_sequences;
+        if (c->shape->kind == UNITS) {
+                c->args.units.lists = c->args.positions;
+                c->args.units.n_scored = c->args.counts;
+        }
         DCI_TRY(gpubench_take(c->b, scratch, GPUBENCH_ON_DEVICE, &area));
         DCI_TRY(c->b->ops->fill(c->b->gpu, c->b->stream, area.device, 0, scratch));
         c->args.found = (uint64_t *)(void *)area.device;
@@ -208,9 +218,11 @@ static dci_status put_rest(choosing *c)
 static dci_status prepare(choosing *c)
 {
         const shape *s = c->shape;
-        const size_t per = s->kind == TOKENS ? 1 : (size_t)1 << PAGE_SHIFT;
+        const size_t per = s->kind == TOKENS ? 1 : s->kind == UNITS ? (size_t)1 << MEAN_SHIFT : (size_t)1 << PAGE_SHIFT;
         c->n_lists = s->batch * HEADS;
         c->n_groups = (s->candidates + per - 1) / per;
+        if (s->kind == UNITS) /* whole units */
+                c->n_groups = (c->n_groups + 1) / 2 * 2;
         c->set_floats = c->n_lists * c->n_groups * GROUP;
         c->set_parts = c->n_lists * (PARTS + 1) * GROUP * 2;
         const size_t bytes = c->set_floats * sizeof(float), fits = (size_t)(c->b->l2_bytes / 4 * 3) / bytes;
@@ -226,6 +238,12 @@ static dci_status prepare(choosing *c)
                                         .max_groups = (int32_t)c->n_groups,
                                         .stride = SINK + WINDOW + CHOSEN,
                                         .sizes = {SINK, WINDOW, SINK + WINDOW + CHOSEN, 1}};
+        if (s->kind == UNITS) {
+                const int32_t wanted = c->b->options->tiny ? 20 : WANTED;
+                c->args.group_shift = MEAN_SHIFT;
+                c->args.stride = wanted + 1;
+                c->args.units = (dci_gpu_units){.stride = wanted + 1, .wanted = wanted, .of_means = 1};
+        }
         c->scores = gpubench_host(c->b, bytes);
         c->parts = gpubench_host(c->b, c->set_parts * sizeof *c->parts);
         if (c->scores == NULL || c->parts == NULL)
@@ -282,13 +300,47 @@ static dci_status check(choosing *c)
                        : dci_fail(BENCH_ERR_RUN, "select: %d of %d are those of the reference", (int)same, (int)wanted);
 }
 
+/* The first list's units against the reference's: rounding may exchange one. */
+static dci_status check_units(choosing *c)
+{
+        const size_t stride = (size_t)c->args.stride;
+        int32_t units[WANTED + 1] = {0}, expected[WANTED + 1] = {0}, n_scored = 0, wanted = 0, same = 0;
+        const int32_t row = 0, n_tokens = (int32_t)c->shape->candidates + SINK + WINDOW;
+        const int32_t n_grouped = (int32_t)c->shape->candidates;
+        dci_gpu_select_args args = c->args;
+        DCI_TRY(select(c, 0));
+        DCI_TRY(c->b->ops->stream_wait(c->b->gpu, c->b->stream));
+        DCI_TRY(gpubench_download(c->b, units, c->args.units.lists, stride * sizeof *units));
+        DCI_TRY(gpubench_download(c->b, &n_scored, c->args.units.n_scored, sizeof n_scored));
+        args.n_sequences = args.n_heads = 1;
+        args.rows = &row;
+        args.n_tokens = &n_tokens;
+        args.n_grouped = &n_grouped;
+        args.scores = c->scores;
+        args.parts = c->parts;
+        args.units.lists = expected;
+        args.units.n_scored = &wanted;
+        dci_gpu_ref_select(&args);
+        const int32_t n = (wanted + DCI_GPU_UNIT - 1) / DCI_GPU_UNIT;
+        for (int32_t i = 0, j = 0; i < n && j < n;) {
+                same += units[i] == expected[j];
+                const bool more = units[i] >= expected[j];
+                i += units[i] <= expected[j];
+                j += more;
+        }
+        return wanted > 0 && n_scored == wanted && same >= n - 1
+                       ? DCI_OK
+                       : dci_fail(BENCH_ERR_RUN, "select: %d of %d units are those of the reference", (int)same,
+                                  (int)n);
+}
+
 static dci_status measure(gpubench *b, const shape *s)
 {
         const size_t mark = b->n_areas;
         choosing c = {.b = b, .shape = s};
         gpubench_time time = {0};
         DCI_TRY(prepare(&c));
-        DCI_TRY(check(&c));
+        DCI_TRY(s->kind == UNITS ? check_units(&c) : check(&c));
         DCI_TRY(gpubench_on_device(b, select, &c, c.n_sets, &time));
         const double bytes = (double)(c.set_floats * sizeof(float));
         json_t *shape_json = json_pack("{s:I, s:I, s:I, s:i, s:i, s:I}", "candidates", (json_int_t)s->candidates,

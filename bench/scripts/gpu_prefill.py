@@ -13,7 +13,8 @@ the first launch until everything is done: the cache's `sync` included, so that 
 of two layers take turns, so that none stays in the L2. Presets that the host plans form their groups on the host.
 
 Norms, rotary embedding and the activation are left out, and so is the rest of a model: that makes the prefill shorter, and
-the share of the cache larger than it is in earnest. Needs torch, dci (python/) and a GPU.
+the share of the cache larger than it is in earnest. What the host builds it builds with --threads threads, while the model
+computes: the rest that is left after that is what `whole` has beyond `device`. Needs torch, dci (python/) and a GPU.
 """
 import argparse
 import json
@@ -132,8 +133,8 @@ def measure(args, model, preset, gpu):
     cache.close()
     base = statistics.median(alone)
     on_device, whole = (statistics.median(pair[i] for pair in beside) for i in range(2))
-    row = {"arm": preset, "planner": info.planner, "tokens": args.tokens, "layers": args.layers, "chunk": args.chunk,
-           "rounds": args.rounds, "alone_s": base, "device_s": on_device, "whole_s": whole,
+    row = {"arm": preset, "planner": info.planner, "threads": gpu.context.threads, "tokens": args.tokens,
+           "layers": args.layers, "chunk": args.chunk, "rounds": args.rounds, "alone_s": base, "device_s": on_device, "whole_s": whole,
            "alone_all_s": alone, "whole_all_s": [pair[1] for pair in beside],
            "added_device": on_device / base - 1, "added": whole / base - 1,
            "bytes_written": info.bytes_written, "summary_bytes": info.summary_bytes}
@@ -148,6 +149,7 @@ def parse():
     parser.add_argument("--presets", default="full,sketch,sketch+lowbit,quest,pagemean,arkvale",
                         help="comma separated; PRESET:learned has codes that are fitted to the prompt")
     parser.add_argument("--planner", default="auto", choices=("auto", "host", "device"))
+    parser.add_argument("--threads", type=int, default=0, help="of the host; 0: as many as it has CPUs")
     parser.add_argument("--tokens", type=int, default=36864)
     parser.add_argument("--chunk", type=int, default=4096, help="tokens of one matrix product")
     parser.add_argument("--layers", type=int, default=32)
@@ -168,11 +170,12 @@ def main():
     on_host = args.device == "host"
     if not on_host and not torch.cuda.is_available():
         sys.exit("gpu_prefill.py: PyTorch sees no GPU")
-    gpu = dci.gpu.GPU("host" if on_host else int(args.device))
+    gpu = dci.gpu.GPU("host" if on_host else int(args.device), context=dci.Context(threads=args.threads))
     device = "cpu" if on_host else f"cuda:{args.device}"
     model = Model(args, device)
     name = "host" if on_host else torch.cuda.get_device_name(device)
-    print(f"{name}, PyTorch {torch.__version__}: {args.layers} layers, {args.tokens} tokens; ms\n"
+    print(f"{name}, PyTorch {torch.__version__}: {args.layers} layers, {args.tokens} tokens, "
+          f"{gpu.context.threads} threads of the host; ms\n"
           f"{'':16} {'plans':7} {'alone':>10} {'device':>10} {'whole':>10} {'added':>9} {'whole':>9}", flush=True)
     rows = []
     for preset in args.presets.split(","):

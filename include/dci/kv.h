@@ -8,10 +8,10 @@
  *      dci_kv_open                       begins a sequence; or dci_kv_fork, dci_kv_load
  *      dci_kv_reserve                    a step: takes all memory that its tokens need, in every layer
  *      each layer:  dci_kv_append        keys and values
- *                   dci_kv_end_prompt    once, with the prompt's last tokens: builds summaries on a worker
+ *                   dci_kv_end_prompt    once, with the prompt's last tokens: workers build summaries
  *                   dci_kv_plan_make     for every token that is generated: which tokens the layer's queries attend to
  *                   dci_kv_attend        or the caller's own attention over the plan's slots
- *      dci_kv_step_end                   the tokens are stored; dci_kv_wait waits for the prompt's worker
+ *      dci_kv_step_end                   the tokens are stored; dci_kv_wait waits for the prompt's workers
  *      dci_kv_maintain                   between steps: summaries of tokens that left the window
  *
  * A long prompt may come in several steps, of which the last one ends with dci_kv_end_prompt. Limits: DCI_KV_MAX_*.
@@ -295,7 +295,7 @@ typedef struct dci_kv_config {
          * Default 0
          */
         int32_t frozen_prompt;
-        /** 1: dci_kv_end_prompt does its work itself. Default 0: a thread of the dci_kv does it */
+        /** 1: dci_kv_end_prompt does its work itself. Default 0: threads of the dci_kv do it, see there */
         int32_t foreground;
         size_t budget; /**< default 256; at least sink + page_tokens + window or, with summaries, rollback */
         size_t sink;   /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin after it */
@@ -526,8 +526,14 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
                                  const size_t *n_tokens, const dci_kv_rows *rows);
 
 /**
- * Ends a sequence's prompt in this layer: a worker builds groups, codes and selections that are made once from the
+ * Ends a sequence's prompt in this layer: workers build groups, codes and selections that are made once from the
  * tokens appended so far, while the caller goes on with the next layer.
+ *
+ * Workers are threads of the dci_kv, which stay until it is destroyed; each takes one kv head of a layer at a time. They
+ * are started as prompts end, as many as there are heads to work on, but one less than the context's thread limit, or
+ * one if that is 1 or the executor is the caller's. A call that waits for prompts works on them, too, with as many
+ * threads of the context as are not workers, its own at least. Workers take no lock while they build: other calls and
+ * other sequences go on.
  *
  * queries   n_positions x n_query_heads rows of dim_k, ld elements apart: those of the prompt's last positions, as many
  *           as there are (64 are plenty). Learned codes are fitted to them; DCI_KV_SELECT_OBSERVED, and
@@ -535,12 +541,14 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  *           others can do without (NULL, 0).
  *
  * Every sequence needs this once per layer before the first plan, also an empty one, within a step: the prompt's last
- * one, or one of 0 tokens where its end is known later. The call takes all memory that the work needs, so the worker
- * cannot fail.
+ * one, or one of 0 tokens where its end is known later. The call takes all memory that the work needs, so workers
+ * cannot fail; where memory for all of them is short, or would take more than a quarter of what is left of max_bytes,
+ * fewer work at a time, at least one.
  * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each
  * key with each node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head
  * (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy
- * of n rows for each thread and one more; a stored order as in dci_kv_maintain.
+ * of n rows for each thread, two at least: for fewer threads where that would be more than 256 MiB and than a quarter of
+ * the keys and values of n tokens in all layers; a stored order as in dci_kv_maintain.
  */
 DCI_API dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
@@ -565,8 +573,8 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
  * memory that clustering a prompt took. sequences NULL: all. GROUP_TREE: a page is inserted whole, for a product of
  * each token with each node; a key that outgrows c, whose square is a power of two, makes the call rebuild its head's
  * tree. With DCI_KV_GROUP_REORDERED also renews a layer's order, `period` plans after the last time: per layer O(ring
- * n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread and one
- * more. Between calls plans use the order there is.
+ * n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread, within
+ * the bounds of dci_kv_end_prompt. Between calls plans use the order there is.
  */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 

@@ -13,7 +13,7 @@
  *      dci_gpu_kv_reserve           tokens of the next step, for one or more sequences
  *      for each layer:
  *          dci_gpu_kv_append        keys and values from device memory: to the lanes and, concurrently, to the host
- *          dci_gpu_kv_end_prompt    once, at the prompt's end: builds summaries, on the device or by the host's worker
+ *          dci_gpu_kv_end_prompt    once, at the prompt's end: builds summaries, on the device or by the host's workers
  *      dci_gpu_kv_step_end
  *
  *      and then, for every generated token:
@@ -24,12 +24,23 @@
  *          dci_gpu_kv_attend        fetches missing tokens and attends; nothing waits
  *      dci_gpu_kv_step_end
  *      dci_gpu_kv_maintain          between steps, where the host plans
+ *      dci_gpu_kv_swap_out, _in     between steps: idle sequences give up their place on the device
+ *
+ *      and for a chunk of tokens after earlier ones (a prompt in chunks, a second turn, guessed tokens):
+ *      dci_gpu_kv_reserve
+ *      for each layer:
+ *          dci_gpu_kv_append
+ *          dci_gpu_kv_history       keys and values of all tokens so far, on the device: the model attends to them
+ *          dci_gpu_kv_prompt_rows   in the prompt's last chunk, of the rows that dci_gpu_kv_history gave
+ *          dci_gpu_kv_end_prompt    likewise
+ *      dci_gpu_kv_step_end
  *
  * The model computes attention among a prompt's own tokens: their keys and values are on the device when they are
- * appended.
+ * appended. That of a later chunk is exact as well, over the rows of dci_gpu_kv_history.
  * Streams are the caller's (CUDA: cudaStream_t as void *; NULL is the default stream); all calls of a step use the same
  * one. Work is queued in their order; calls return before it is done unless they say that they wait.
- * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them.
+ * Threads: as dci/kv.h: calls on one dci_gpu_kv are served one after another. A dci_gpu may serve many of them. Where
+ * the host builds what prompts give, a dci_gpu_kv has the workers of its dci_kv and one thread more.
  * Errors: DCI_ERR_DEVICE when the device's runtime refuses or fails; its sentence is quoted. Bad input and lack of
  * memory are refused before anything changes; a kernel that fails later shows in a later call, and the dci_gpu_kv can
  * then only be destroyed.
@@ -47,7 +58,9 @@
  *                         sketch+lowbit)
  *      schedule           all but ONCE
  *      combine            SOFTMAX or MEAN
- *      not with           preselect, verify, frozen_prompt, resident_bytes
+ *      preselect          with CODES, of up to 65,520 tokens (sketch+groups); the bits of the codes of means are the
+ *                         CPU's. Sequences for which it leaves out nothing are scored as without it
+ *      not with           verify, frozen_prompt, resident_bytes
  *      gather             MAPPED or DIRECT: the others need the host
  *
  * Limits
@@ -118,7 +131,7 @@ enum {
  */
 typedef struct dci_gpu_kv_config {
         size_t struct_size;
-        size_t max_sequences; /**< at the same time; 1 (default) to 4,096 */
+        size_t max_sequences; /**< on the device at the same time; 1 (default) to 4,096 */
         size_t max_tokens;    /**< of a sequence; default 131,072 */
         /**
          * latest tokens on the device, per lane: at least the budget, rounded up to a power of two; 0 (default): that.
@@ -136,7 +149,8 @@ typedef struct dci_gpu_kv_config {
          * host memory is locked in pieces of at least so many bytes, and a piece is divided among the layers. 0
          * (default): 8 MiB for each layer, at least 64 MiB; at most what all sequences may need, and a quarter of the
          * dci_kv's max_bytes. Devices translate addresses faster where a layer's rows are contiguous
-         * (docs/gpu-internals.md): small pieces slow down fetching, 32 MiB for each layer are another 5 % faster
+         * (docs/gpu-internals.md): small pieces slow down fetching, 32 MiB for each layer are another 5 % faster.
+         * Summaries on the device have pieces of this size, but of at most some 32 MiB
          */
         size_t piece_bytes;
         /** 0 (default): no limit but the device's; of all that dci_gpu_kv_info counts as device_bytes */
@@ -160,11 +174,12 @@ typedef struct dci_gpu_kv dci_gpu_kv;
  *
  * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens)
  * rows; device_resident_bytes, as far as all sequences may need them; tables; where the device plans, scores of one
- * layer: max_tokens floats for each query head (pages: a float for each page), of as many sequences as 256 MiB hold, at
- * least one; further sequences are scored in later launches. Dense layers grow with the pool. Summaries on the device
- * grow with the sequences, in chunks of 512 tokens that forks share, in pieces of some 32 MiB that only
- * dci_gpu_kv_destroy gives back: of a token, layer and kv head, codes take bits * dim / 8 + 2 bytes, pages' means 2 dim
- * / page_tokens, other rows of pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens.
+ * layer: max_tokens floats for each query head (pages: a float for each page; preselect: for each mean and each token
+ * that it leaves), of as many sequences as 256 MiB hold, at least one; further sequences are scored in later launches.
+ * Dense layers grow with the pool. Summaries on the device grow with the sequences, in chunks of 512 tokens that forks
+ * share, in pieces of up to some 32 MiB that stay until dci_gpu_kv_trim: of a token, layer and kv head, codes take
+ * bits * dim / 8 + 2 bytes, codes of means as much / preselect_tokens, pages' means 2 dim / page_tokens, other rows of
+ * pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens.
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                                      dci_gpu_kv **out_kv);
@@ -190,7 +205,7 @@ DCI_API dci_kv *dci_gpu_kv_host(dci_gpu_kv *kv);
  * once.
  */
 
-/** DCI_ERR_FULL: there are max_sequences. */
+/** DCI_ERR_FULL: there are max_sequences on the device. */
 DCI_API dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence);
 DCI_API dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence);
 DCI_API dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens);
@@ -198,12 +213,59 @@ DCI_API dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence);
 DCI_API dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 DCI_API dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequence);
 
+/**
+ * Swaps out a sequence that will be idle for a while: it gives up its place among max_sequences, its summaries on the
+ * device and its resident pages. Its tokens stay in host memory, and so does what only the device had of it: codes or
+ * pages' summaries (dci_gpu_kv_create has their size; none where the host plans or lists clusters, nor after
+ * dci_gpu_kv_maintain, _save or _load, when the host has its own), and the lists of a schedule. They count for
+ * max_bytes of the dci_kv_config, else the call is refused and nothing has changed. Freed memory serves other sequences;
+ * dci_gpu_kv_trim gives it back to the device.
+ *
+ * A sequence that is swapped out can be closed, saved (the host makes its codes first), forked, polled, read through
+ * dci_gpu_kv_host, and swapped in. A fork is not swapped out: it needs a place on the device, and shares no memory there
+ * with sequences that are swapped in later. Steps, dci_gpu_kv_truncate and dci_gpu_kv_maintain refuse it
+ * (DCI_ERR_INVALID); dci_gpu_kv_maintain of all sequences leaves it out. dci_kv_get_info counts it.
+ *
+ * With them, all sequences together may have 64 times max_tokens tokens more than max_sequences allow, in at most 65,536
+ * more pieces of piece_bytes; then dci_gpu_kv_reserve is DCI_ERR_FULL.
+ *
+ * DCI_ERR_INVALID: it is in the middle of a step, or swapped out already. Waits for the device. Cost: copies what only
+ * the device has, at the speed of one core's copies to new memory.
+ */
+DCI_API dci_status dci_gpu_kv_swap_out(dci_gpu_kv *kv, int64_t sequence);
+/**
+ * Gives a sequence that was swapped out a place on the device again, whichever is free. It goes on with the same plans
+ * and outputs as if it had stayed; only its hot buffer is empty, and its pages are resident as far as places are free
+ * (so n_missed and bytes_fetched differ). The sink, the ring and dense layers are read in host memory.
+ * DCI_ERR_FULL: there are max_sequences on the device, or max_device_bytes does not allow what it needs. If that is
+ * refused, or the device has no memory, nothing has changed. DCI_ERR_INVALID: it is not swapped out. Waits for the
+ * device.
+ */
+DCI_API dci_status dci_gpu_kv_swap_in(dci_gpu_kv *kv, int64_t sequence);
+/** What dci_gpu_kv_trim gives back. */
+enum {
+        /** buffers of dci_gpu_kv_history and of ends of prompts: after a prompt, where no other follows soon */
+        DCI_GPU_TRIM_BUFFERS = 1,
+        /** and pieces of summaries and of keys and values, on the device and in locked host memory, that are entirely
+         * free; dense layers' pieces that hold blocks of swapped-out sequences only */
+        DCI_GPU_TRIM_ALL = 2
+};
+
+/**
+ * Gives back what sequences have used and none uses now: DCI_GPU_TRIM_*. What is left free within pieces stays. Steps
+ * take it again as they need it, which costs an allocation (and locking of host memory) each: so closing a sequence
+ * keeps it. Captured launches stay valid.
+ * DCI_ERR_INVALID: a step is open. Waits for the device.
+ */
+DCI_API dci_status dci_gpu_kv_trim(dci_gpu_kv *kv, int32_t what);
+
 /* --- steps -------------------------------------------------------------------------------------------------------- */
 
 /**
  * Begins a step (one at a time) of n_sequences different sequences and n_tokens[i] more tokens each (NULL: 1), as
  * dci_kv_reserve. Pools and the device's summaries grow here: if memory is short the call is refused, and nothing has
- * changed except that pending clusters were built and stay.
+ * changed except that pending clusters were built and stay. Close other sequences or swap them out, or trim, and call
+ * it again.
  *
  * Where the device plans, it builds the summaries of tokens that left the window as a part of this step, before the
  * first layer's rows are stored. So a step needs no host synchronisation and can be captured as a graph
@@ -236,9 +298,11 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  * steps attend to everything until it has ended in all, and when its end is truncated all layers select among as many
  * tokens as the one that has the fewest.
  *
- * Host plans: the worker starts on a layer when its rows have arrived, while the caller goes on with the next layers.
- * So lack of memory and queries that are not finite are refused by dci_gpu_kv_plan of the layer or dci_gpu_kv_step_end:
- * call those again, or take the step back.
+ * Host plans: workers (dci_kv_end_prompt) start on a layer when its rows have arrived, while the device computes the
+ * next layers. No call is needed for that: a thread of the dci_gpu_kv hands the layer over; with `foreground` 1 the next
+ * calls of the step do. So lack of memory and queries that are not finite are refused by dci_gpu_kv_plan of the layer or
+ * dci_gpu_kv_step_end: call those again, or take the step back. dci_gpu_kv_step_end waits until all rows have arrived,
+ * not for the workers. A stream that is being captured is refused (DCI_ERR_INVALID).
  *
  * Device plans: the device builds the summaries itself, queued by this call, from the rows of this step's
  * dci_gpu_kv_append, which must stay unchanged until it is done (later work on the stream may overwrite them), and
@@ -252,10 +316,10 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  * named; no key of the head has length 0. The first prompt's end takes memory for it: on the device 20 bytes a token,
  * 10 dim bytes a cluster and 1/64 byte for each pair of both, for each kv head; in locked host memory 4 bytes a token
  * and 2 dim bytes a cluster, for each kv head and layer. It is kept for later prompts; if there is none, or
- * max_device_bytes does not allow it, the host clusters.
+ * max_device_bytes does not allow it, the host clusters, heads and layers on all threads, before the next step.
  *
- * Learned codes: the host fits the transforms as a prompt's rows arrive; a head's transform takes 67 KB of device
- * memory at 128 elements.
+ * Learned codes: the host's workers fit the transforms as a prompt's rows arrive, as for host plans; a head's transform
+ * takes 67 KB of device memory at 128 elements.
  */
 DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                          size_t n_positions, const void *queries, size_t ld);
@@ -265,11 +329,49 @@ DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t la
  * included. Call it right before the sequence's dci_gpu_kv_end_prompt of the layer in the step that ends the prompt (a
  * layer remembers the last call). The caller has these rows on the device, since the prompt's own attention reads them.
  * They are as the rows of dci_gpu_kv_append, of tokens 0, 1, ..; what dci_gpu_kv_end_prompt queues reads them, under
- * the same rules. Without this call, or where the device has no memory for the summaries, or in a step without tokens,
- * the host builds them from its own rows before the next step. Presets that the host plans ignore the call.
+ * the same rules. dci_gpu_kv_history gives such rows, also in a step of no tokens that only ends the prompt. Without
+ * this call, or where the device has no memory for the summaries, the host builds them from its own rows before the
+ * next step. Presets that the host plans ignore the call.
  */
 DCI_API dci_status dci_gpu_kv_prompt_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                           const dci_kv_rows *rows);
+
+/**
+ * Brings the keys and values of all tokens of a sequence in one layer to the device, in the step that is open, after
+ * dci_gpu_kv_append of the layer: tokens of earlier steps from host memory (in layers that attend to everything, from
+ * the device), then the step's, from the rows that dci_gpu_kv_append was given, which must be unchanged until what this
+ * call queues has read them. For attention of several queries over all of them: chunks of a prompt, later turns, guessed
+ * tokens. The bits are those that were appended, also of sequences with NaN or infinity.
+ *
+ * out_rows  prepared by dci_kv_rows_init. Token t of head h as in dci_kv_rows, in memory of the library: keys [kv head]
+ *           [token][dim] without gaps, values likewise after them; all strides are given. Rows are aligned to 16 bytes.
+ *           NULL where there are no tokens.
+ * out_n     tokens.
+ *
+ * Order: work that is queued on `stream` after this call finds the rows there, and must only read them. They are valid
+ * for what is queued before the next call of this function for another layer or sequence, and before the step's end or
+ * abort; later calls overwrite memory only after that work. A repeated call for the same layer and sequence returns the
+ * same rows and queues nothing. dci_gpu_kv_prompt_rows takes them, if dci_gpu_kv_end_prompt follows before the next
+ * call.
+ *
+ * The call also starts the copy of what is expected next: of the step's next sequence with earlier tokens, then of the
+ * next layer; in the first layer for sequences of several new tokens, in later ones for those that were asked for. So
+ * with the layers and sequences in order the bus works while the model computes, on a stream of the library's own, and
+ * the copy of the first layer may overlap with the end of the step before. Any other order gives the same rows, and
+ * copies some in vain.
+ *
+ * Memory: two buffers, each for all tokens of one sequence in one layer (2 n_kv_heads dim elements a token), which grow
+ * twofold, at most to max_tokens, and are kept (buffer_bytes of dci_gpu_kv_info). Without memory for the second one
+ * copies wait for the computation before them; without memory for the first one the call is refused and changes
+ * nothing. Only growing waits for the device.
+ * Cost: earlier rows over the bus, by copy engines; 2 n_kv_heads copies for each run of adjacent (or equally distant)
+ * blocks in a piece (piece_bytes).
+ * In a step of no tokens dci_gpu_kv_append is not needed.
+ * Refused (DCI_ERR_INVALID): a layer without its rows of this step, or with rows from a graph (dci_gpu_kv_replay); a
+ * stream that is being captured.
+ */
+DCI_API dci_status dci_gpu_kv_history(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
+                                      dci_kv_rows *out_rows, size_t *out_n);
 
 /**
  * Plans one layer, by queries in device memory: n_sequences x n_query_heads rows of query_dtype, ld elements apart, in
@@ -352,14 +454,14 @@ DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
  */
 DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences);
 /**
- * Waits until everything is done and all rows are in host memory, and for the host's worker; then makes learned codes
- * of prompts that have ended, as far as memory allows; otherwise the next step makes them.
+ * Waits until everything is done and all rows are in host memory, and for the host's workers, which it helps; then makes
+ * learned codes of prompts that have ended, as far as memory allows; otherwise the next step makes them.
  */
 DCI_API dci_status dci_gpu_kv_sync(dci_gpu_kv *kv);
 
 /**
- * Reports whether rows with NaN or infinity were appended to a sequence since it was opened: 1 or 0, as of the work
- * that is done. Waits for nothing.
+ * Reports whether rows with NaN or infinity were appended to a sequence since it was opened: 0, or 1 + the first layer
+ * that got such rows, as of the work that is done. Waits for nothing. A fork and a sequence that was swapped in keep it.
  */
 DCI_API dci_status dci_gpu_poll(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences, int32_t *out_bad);
 
@@ -377,8 +479,9 @@ typedef struct dci_gpu_kv_info {
         uint64_t n_missed; /**< of these, fetched */
         uint64_t n_stayed; /**< tokens read in host memory, since the hot buffer had no room */
         /**
-         * over the bus to the device: units that missed and were in no resident page, tokens counted by n_stayed, and
-         * rows that dci_gpu_kv_fork, _load, _truncate and _step_abort bring back; without recent tokens beyond the ring
+         * over the bus to the device: units that missed and were in no resident page, tokens counted by n_stayed, rows
+         * that dci_gpu_kv_fork, _load, _truncate and _step_abort bring back, and those of dci_gpu_kv_history; without
+         * recent tokens beyond the ring
          */
         uint64_t bytes_fetched;
         uint64_t bytes_written; /**< new tokens' rows to the host */

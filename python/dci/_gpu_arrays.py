@@ -125,6 +125,8 @@ def _joined(sizes: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
 def _steps(at: Located, dim: int, what: str, *parts: int) -> list[int]:
     """How far apart things are, taking together the axes up to each of `parts`; 0: there is one at most. Elements of rows
     must be side by side."""
+    if prod(at.shape) == 0:
+        return [0] * len(parts)
     out, begin = [], 0
     for end in parts:
         out.append(_joined(at.shape[begin:end], at.strides[begin:end]))
@@ -184,6 +186,37 @@ def new_output(like: Any, shape: tuple[int, ...], form: RowFormat, stream: int |
     # Memory belongs to the stream that is current when it is taken, and is given out again in that stream's order.
     with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=like.device)):
         return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+class _View:
+    """The library's memory as what arrays and tensors are made of; it keeps `owner`."""
+
+    __slots__ = ("__array_interface__", "__cuda_array_interface__", "owner")
+
+    def __init__(self, where: int, shape: tuple[int, ...], typestr: str, device: int, owner: object) -> None:
+        interface = {"data": (where, False), "shape": shape, "strides": None, "typestr": typestr, "version": 3}
+        self.owner = owner
+        if device == HOST:
+            self.__array_interface__ = interface
+        else:
+            self.__cuda_array_interface__ = interface
+
+
+def view_of(where: int, shape: tuple[int, ...], form: RowFormat, device: int, owner: object) -> Any:
+    """The library's memory in place: a tensor where torch is imported; else on the host device an array, on a GPU an object
+    with `__cuda_array_interface__`. It keeps `owner`."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        view = _View(where, shape, form.dtype.str, device, owner)
+        return np.asarray(view) if device == HOST else view
+    place = "cpu" if device == HOST else f"cuda:{device}"
+    dtype = getattr(torch, form.name)
+    if prod(shape) == 0:
+        return torch.empty(shape, dtype=dtype, device=place)
+    # Integers: not every torch takes NumPy's uint16, and NumPy has no bfloat16.
+    bits = _View(where, shape, f"<i{form.dtype.itemsize}", device, owner)
+    tensor = torch.from_numpy(np.asarray(bits)) if device == HOST else torch.as_tensor(bits, device=place)
+    return tensor.view(dtype)
 
 
 def stream_number(stream: Any) -> int | None:

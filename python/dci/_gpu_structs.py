@@ -11,6 +11,7 @@ from ctypes import c_char, c_double, c_int32, c_size_t, c_uint64
 GPU_HOST = -1
 GPU_GATHERS = {"mapped": 1, "staged": 2, "batched": 3, "copies": 4, "direct": 5}
 GPU_PLANNERS = {"auto": 1, "host": 2, "device": 3}
+GPU_TRIMS = {"buffers": 1, "all": 2}
 
 
 class GPUConfig(ctypes.Structure):

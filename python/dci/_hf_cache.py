@@ -131,25 +131,49 @@ class Session:
         self._fit(call)
         if self.sequences and batch != len(self.pads):
             raise InvalidError(f"a forward of {batch} sequences, but the cache holds {len(self.pads)}")
-        pads = self.pads
-        if not self.sequences or 0 in self.lengths():  # rows of which no token was seen yet may have more padding
-            found = pads_of(call.mask, batch, self.seen + n_new)
-            pads = [pad if pad < self.seen else new for pad, new in zip(pads, found)] if self.sequences else found
-        check_mask(call.mask, pads, self.seen + n_new)
+        pads = self._find_pads(call.mask, batch, self.seen + n_new)
         if self.imported is not None:
             self._import(call, pads)
         if n_new == 1 and self.seen > 0 and not differentiable(call.states):
             self.end_prompt()
         if not self.sequences:
-            self.sequences = [self._kv.open() for _ in range(batch)]
+            self.sequences = self._open(batch)
         self.pads = pads
+        self._reserve([n_new - max(pad - self.seen, 0) for pad in pads])
+        self.n_new = n_new
+
+    def check_device(self, states: torch.Tensor) -> None:
+        """Refuses states that this cannot take."""
+        if states.device.type != "cpu":
+            raise InvalidError(
+                f"keys are on {states.device}, but the model was enabled on the CPU: "
+                "call dci.transformers.enable(model) again after it was moved"
+            )
+
+    def disarm(self) -> None:
+        """Has no step open between forwards."""
+
+    def _find_pads(self, mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
+        """By row of the batch: how many of n tokens, in front, are none. Refuses a mask that hides others."""
+        pads = self.pads
+        if not self.sequences or 0 in self.lengths():  # rows of which no token was seen yet may have more padding
+            found = pads_of(mask, batch, n)
+            pads = [pad if pad < self.seen else new for pad, new in zip(pads, found)] if self.sequences else found
+        check_mask(mask, pads, n)
+        return pads
+
+    def _open(self, batch: int) -> list[int]:
+        """A sequence for each row of the batch."""
+        return [self._kv.open() for _ in range(batch)]
+
+    def _reserve(self, n_tokens: list[int]) -> None:
+        """Begins a step."""
         try:
-            self._kv.reserve(self.sequences, [n_new - max(pad - self.seen, 0) for pad in pads])
+            self._kv.reserve(self.sequences, n_tokens)
         except BaseException:
             if self.seen == 0:
                 self.clear()
             raise
-        self.n_new = n_new
 
     def _fit(self, call: Call) -> None:
         """Makes the KV cache; refuses states of another shape or dtype than it has."""
@@ -445,8 +469,7 @@ class DCILayer(CacheLayerMixin):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The new keys and values as they are: `attention` knows by the mark where they belong."""
-        if key_states.device.type != "cpu":
-            raise UnsupportedError(f"keys are on {key_states.device}, and dci attends on the CPU: model.to('cpu')")
+        self.session.check_device(key_states)
         if key_states.dtype not in DTYPES:
             raise UnsupportedError(f"keys are {key_states.dtype}, wanted float32, float16 or bfloat16: convert the model")
         if self.number > 0 and self.session.waiting is not None:
@@ -495,6 +518,7 @@ class DCICache(Cache):
     @property
     def kv(self) -> KVCache | None:
         """The KVCache; None before the first forward."""
+        self.session.disarm()
         return self.session.kv
 
     @property

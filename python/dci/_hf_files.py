@@ -82,6 +82,7 @@ def save(session: Session, path: Path) -> None:
         raise InvalidError("the cache is empty: a forward fills it before it can be saved")
     session.enter()
     try:
+        session.disarm()
         if session.begun > 0:
             session.abort()  # the last forward did not come to its end
         _save(session, os.fsdecode(plain(path)))

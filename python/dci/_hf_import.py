@@ -22,8 +22,9 @@ class DCIDynamicCache(DCICache, DynamicCache):
     forwards go on from it, and it has what a DCICache has."""
 
 
-def rows_of(given: DynamicCache, n_layers: int) -> list[Rows] | None:
+def rows_of(given: DynamicCache, cache: DCICache) -> list[Rows] | None:
     """Keys and values by layer of a cache that the stock model filled; None of one that is empty."""
+    n_layers = cache.session.n_layers
     filled = [layer for layer in given.layers if layer.get_seq_length() > 0]
     if not filled:
         return None
@@ -35,9 +36,7 @@ def rows_of(given: DynamicCache, n_layers: int) -> list[Rows] | None:
     lengths = [layer.get_seq_length() for layer in given.layers]
     if len(lengths) != n_layers or len(set(lengths)) > 1:
         raise InvalidError(f"the DynamicCache has layers of {lengths} tokens, wanted {n_layers} of one length: {_INSTEAD}")
-    device = filled[0].keys.device
-    if device.type != "cpu":
-        raise UnsupportedError(f"the DynamicCache is on {device}, and dci attends on the CPU: {_INSTEAD}")
+    cache.session.check_device(filled[0].keys)
     return [(layer.keys, layer.values) for layer in given.layers]
 
 
@@ -58,7 +57,7 @@ def adopt(given: Any, cache: DCICache) -> Any:
     if type(given) is not DynamicCache:
         of = f" of {given.get_seq_length()} tokens" if hasattr(given, "get_seq_length") else ""
         raise InvalidError(f"the model decodes through dci, but was given a {type(given).__name__}{of}: {_INSTEAD}")
-    rows = rows_of(given, cache.session.n_layers)
+    rows = rows_of(given, cache)
     given.__class__ = DCIDynamicCache
     vars(given).update(vars(cache))
     if rows is not None:

@@ -12,16 +12,26 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from ctypes import c_char_p, c_double, c_float, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 from difflib import get_close_matches
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
 from . import _gpu_structs, _kv_structs, _structs
 from ._errors import InvalidError, error_of
 
-__version__ = version("dci")
+
+def _installed_version() -> str:
+    """Of the distribution that this package came with: `dci`, or the wheel with CUDA."""
+    for name in ("dci", "libdci-cu13"):
+        with suppress(PackageNotFoundError):
+            return version(name)
+    raise PackageNotFoundError("dci")
+
+
+__version__ = _installed_version()
 
 # Result and arguments of every function that the package calls. Pointers are c_void_p, which takes plain ints and byref().
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
@@ -175,6 +185,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
         [c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p],
     ),
     "dci_gpu_kv_prompt_rows": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_void_p]),
+    "dci_gpu_kv_swap_out": (c_int32, [c_void_p, c_int64]),
+    "dci_gpu_kv_swap_in": (c_int32, [c_void_p, c_int64]),
+    "dci_gpu_kv_trim": (c_int32, [c_void_p, c_int32]),
+    "dci_gpu_kv_history": (c_int32, [c_void_p, c_void_p, c_size_t, c_int64, c_void_p, c_void_p]),
     "dci_gpu_kv_capture": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "dci_gpu_kv_replay": (c_int32, [c_void_p, c_void_p, c_size_t]),
     "dci_gpu_kv_step_end": (c_int32, [c_void_p, c_void_p]),
@@ -228,7 +242,11 @@ def _load() -> ctypes.CDLL:
         library.dci_version.restype = c_char_p
         found = library.dci_version().decode()
     except (OSError, AttributeError) as error:
-        raise ImportError(f"libdci cannot be loaded ({path}: {error}); DCI_LIBRARY may name the file") from error
+        if os.environ.get("DCI_LIBRARY"):
+            hint = "DCI_LIBRARY names this file: without it the library inside the package is used"
+        else:
+            hint = "DCI_LIBRARY may name the file"
+        raise ImportError(f"libdci cannot be loaded ({path}: {error}); {hint}") from error
     # The binary interface may change with every minor version, so the library must have the package's.
     if found.split(".")[:2] != __version__.split(".")[:2]:
         raise ImportError(f"{path} is libdci {found}, the Python package is {__version__}: their minor versions must agree")

@@ -5,10 +5,9 @@
     gpu = dci.gpu.GPU()  # the first one; dci.gpu.GPU("host") is the CPU in a GPU's place
     kv = dci.gpu.GPUKVCache(gpu, n_layers, n_query_heads, n_kv_heads, dim_k, dtype="bfloat16", query_dtype="bfloat16")
 
-GPUs need a library with CUDA. Wheels are built without it: GPUs then raise UnsupportedError, and the host device is the only
-one. A library that was built with `cmake --preset cuda` is used where the environment variable DCI_LIBRARY names its file:
-
-    DCI_LIBRARY=build/cuda/libdci.so python program.py
+GPUs need a library with CUDA: that of `pip install ./python -C cmake.define.DCI_CUDA=ON`, of the wheel libdci-cu13, or the one
+that the environment variable DCI_LIBRARY names. count() and GPU(0) say what is missing where there is none, or no driver, or no
+GPU; the host device is there in every build.
 
 include/dci/offload.h says what each call promises, docs/gpu.md how it works and what it costs.
 """
@@ -17,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from ctypes import byref, c_int32
+from ctypes import byref, c_int32, c_size_t
 from typing import Any, ClassVar, Literal, NamedTuple, SupportsIndex
 
 import numpy as np
@@ -35,6 +34,7 @@ from ._gpu_arrays import (
     rows_on_device,
     stream_number,
     tokens_on_device,
+    view_of,
 )
 from ._kv_base import Counts, KVBase, Sequences, number_of
 from ._kv_info import KVInfo
@@ -51,7 +51,8 @@ OPTIONS: dict[str, Any] = {
 
 
 def count() -> int:
-    """How many GPUs there are. UnsupportedError says why there are none: of the build, the driver or the machine."""
+    """How many GPUs there are. Where there are none, UnsupportedError says in one sentence what is missing (CUDA in this build, a
+    driver, a driver that is new enough, a GPU, or one that CUDA_VISIBLE_DEVICES shows) and what to do."""
     out = c_int32()
     check(lib.dci_gpu_count(byref(out)))
     return out.value
@@ -177,6 +178,14 @@ class GPUKVCache(KVBase):
                     out = kv.attend(layer, queries)     # (n_query_heads, dim_k); nothing waits
             kv.maintain()                               # what the host chooses by; a device does it in its steps
 
+    A chunk of tokens after earlier ones (of a long prompt, a later turn, guessed tokens) attends to all of them exactly, by
+    the model's own attention over what history gives:
+
+        with kv.step(s, n):
+            for layer in range(n_layers):
+                kv.append(layer, keys, values)
+                all_keys, all_values = kv.history(layer, s)     # (n_kv_heads, n_tokens, dim_k) each, on the device
+
     Attention among a prompt's own tokens is the model's. A step is of one or more sequences, and its calls are of all of
     them, in the order that reserve was given; rows of one sequence follow those of another. include/dci/offload.h has all
     limits.
@@ -218,7 +227,7 @@ class GPUKVCache(KVBase):
     input and want of memory leave everything as it was. DeviceError: the device's runtime refused or failed.
     """
 
-    __slots__ = ("_gpu", "_host_kv", "_kept", "_out", "_step")
+    __slots__ = ("_gpu", "_host_kv", "_kept", "_limits", "_out", "_planner", "_step")
 
     _C: ClassVar[str] = "dci_gpu_kv_"
 
@@ -267,6 +276,8 @@ class GPUKVCache(KVBase):
         del kept  # layers are copied
         self._host_kv = int(lib.dci_gpu_kv_host(handle.value))
         self._handle = handle
+        self._limits = int(own.max_sequences), int(own.max_tokens)
+        self._planner = self.info().planner
 
     def _host(self, handle: Handle) -> int:
         return self._host_kv
@@ -276,6 +287,28 @@ class GPUKVCache(KVBase):
     def free(self, sequence: SupportsIndex) -> None:
         """Ends a sequence, not in the middle of a step."""
         self._call("close", self._live(), number_of(sequence))
+
+    def swap_out(self, sequence: SupportsIndex) -> None:
+        """Gives up an idle sequence's place on the device: its place among max_sequences, its codes or pages' summaries, and
+        its resident pages. What only the device had is copied to host memory, which counts for max_bytes. The sequence can
+        then be freed, saved, forked (the fork has a place), polled and read; steps, truncate and maintain refuse it until
+        swap_in. Waits for the device. Freed memory serves other sequences; trim gives it back.
+        """
+        self._call("swap_out", self._live(), number_of(sequence))
+
+    def swap_in(self, sequence: SupportsIndex) -> None:
+        """Gives a sequence that was swapped out a place on the device again. It goes on with the same plans and outputs as
+        if it had stayed, without a second prefill; its hot buffer is empty. FullError: there are max_sequences on the
+        device, or max_device_bytes does not allow it; nothing has changed. Waits for the device.
+        """
+        self._call("swap_in", self._live(), number_of(sequence))
+
+    def trim(self, what: Literal["all", "buffers"] = "all") -> None:
+        """Between steps: gives back device memory and locked host memory that no sequence uses, or only the buffers of history
+        and of ends of prompts. Steps take it again as they need it, which costs time, so freeing a sequence does not do it by
+        itself. Captured graphs stay valid.
+        """
+        self._call("trim", self._live(), chosen(_gpu_structs.GPU_TRIMS, what, "what"))
 
     # Steps
 
@@ -318,6 +351,34 @@ class GPUKVCache(KVBase):
         rows.keys, rows.key_token_stride, rows.key_head_stride = k.at.address, k.token_stride, k.head_stride
         rows.values, rows.value_token_stride, rows.value_head_stride = v.at.address, v.token_stride, v.head_stride
         return rows
+
+    def history(self, layer: SupportsIndex, sequence: SupportsIndex) -> tuple[Any, Any]:
+        """Keys and values of all tokens of a sequence in one layer, on the device: those of earlier steps and of the step
+        that is open, after append of the layer. For exact attention of several queries: chunks of a prompt, later turns,
+        guessed tokens. The rows that append was given must still hold what they held.
+
+        Returns (n_kv_heads, n_tokens, dim_k) and (n_kv_heads, n_tokens, dim_v), each contiguous, in the cache's memory and
+        not to be written to: tensors where torch is imported; else on the host device arrays (bfloat16 as uint16), on a GPU
+        objects with `__cuda_array_interface__`. Work that is queued on the step's stream afterwards finds the rows there.
+        They last for what is queued before the next call for another layer or sequence, and before the step ends: the next
+        call starts to overwrite them after that work. What reads them later, also the CPU, finds other rows.
+
+        Rows come over the bus while the model computes: the call also starts the copy of what is expected next, the step's
+        next sequence or layer. It takes device memory for two buffers of all tokens of a sequence in one layer
+        (info().buffer_bytes); without memory for one it raises an exception and changes nothing. To name the rows for the
+        end of a prompt that came in chunks:
+
+            kv.prompt_rows(layer, s, all_keys.swapaxes(0, 1), all_values.swapaxes(0, 1))
+        """
+        handle, step, number = self._live(), self._opened(), as_count(layer, "layer")
+        rows, n = prepared(_kv_structs.KVRows), c_size_t()
+        self._call("history", handle, self._stream(step), number, number_of(sequence), byref(rows), byref(n))
+        heads, device = self._heads[0], self._gpu._device
+        found = [
+            view_of(at or 0, (heads, n.value, dim), self._row, device, self._handle)
+            for at, dim in ((rows.keys, self._shape[0]), (rows.values, self._shape[1]))
+        ]
+        return found[0], found[1]
 
     def prompt_rows(self, layer: SupportsIndex, sequence: SupportsIndex, keys: Any, values: Any) -> None:
         """For prompts that came in several steps, where the device plans: names the rows of all of a sequence's tokens in
@@ -472,7 +533,7 @@ class GPUKVCache(KVBase):
         return current_stream(self._gpu._device) if step.stream is None else step.stream
 
     def sync(self) -> None:
-        """Waits until everything is done and all rows are in host memory, and for the host's worker."""
+        """Waits until everything is done and all rows are in host memory, and for the host's workers."""
         self._call("sync", self._live())
 
     # What there is
@@ -482,11 +543,15 @@ class GPUKVCache(KVBase):
         (n_sequences,) bool. Waits for nothing. The host chooses nothing by such rows: its plans of the sequence raise
         NumberError, and so does maintain. A device that plans does not look at the flag: what such a sequence attends to is
         of no use. Take the step back and free the sequence."""
+        return self.bad_layers(sequences) >= 0
+
+    def bad_layers(self, sequences: Sequences) -> npt.NDArray[np.int32]:
+        """As poll, and where: (n_sequences,) int32, the first layer that got rows with NaN or infinity, or -1."""
         handle, names = self._live(), as_sequences(sequences)
         out = np.zeros(names.size, np.int32)
         if names.size:
             check(lib.dci_gpu_poll(handle.value, names.size, address(names), address(out)))
-        return out.astype(np.bool_)
+        return out - 1
 
     def read(
         self,
@@ -515,6 +580,26 @@ class GPUKVCache(KVBase):
     def gpu(self) -> GPU:
         """The device."""
         return self._gpu
+
+    @property
+    def max_sequences(self) -> int:
+        """At the same time."""
+        return self._limits[0]
+
+    @property
+    def max_tokens(self) -> int:
+        """Of a sequence."""
+        return self._limits[1]
+
+    @property
+    def planner(self) -> str:
+        """Who chooses what is attended to: "device" or "host"."""
+        return self._planner
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is open."""
+        return self._step is not None
 
     @property
     def out_dtype(self) -> str:

@@ -67,7 +67,7 @@ class KVCache(KVBase):
                 the first layers attend to everything. layers: instead, one of "sparse", "dense" or a KVLayer per layer.
     frozen_prompt
                 groups are formed of the whole prompt and never again: the protocol of trace figures.
-    foreground  prompt does its work itself; otherwise a thread of the KV cache does it.
+    foreground  end_prompt does its work itself; otherwise threads of the KV cache do it, one less than the context has.
     layout      a KVLayout: keys and values lie in memory of the caller's.
     max_bytes   of memory in all; None: no limit.
     resident_bytes

@@ -34,12 +34,14 @@ from typing import Any
 
 try:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import GenerationMixin, PreTrainedModel
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
     from ._hf_cache import DCICache, attention
+    from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
     from ._hf_files import load
+    from ._hf_graph import Graphs
     from ._hf_import import adopt, recorded
     from ._hf_states import DTYPES, States, fills
 except ImportError as error:
@@ -48,11 +50,12 @@ except ImportError as error:
 from ._errors import InvalidError, UnsupportedError, a_type
 from ._paths import Path
 from .context import Context
+from .gpu import GPU, GPUKVCache
 from .kv import KVCache
 
 __all__ = ["DCICache", "disable", "enable", "is_enabled", "load_cache", "new_cache"]
 
-_NAME = "dci"
+_NAME, _DEVICE_NAME = "dci", "dci_device"  # of attention on the CPU, and on a device
 _ARGUMENTS = ("cache", "past_key_values")  # what a model's forward calls its cache: in transformers from 5.24 on, and before
 
 
@@ -69,8 +72,12 @@ class _Enabled:
         self.heads = heads, _kv_heads(self.config)
         self.dim = getattr(self.config, "head_dim", None) or self.config.hidden_size // heads
         self.before = _attentions(model)
-        self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in inspect.signature(model.forward).parameters else _ARGUMENTS[1]
+        self.names = list(inspect.signature(model.forward).parameters)
+        self.argument = _ARGUMENTS[0] if _ARGUMENTS[0] in self.names else _ARGUMENTS[1]
         self.hooks: list[Any] = []
+        self.engine: Engine | None = None  # of a model whose caches are on a device
+        self.chunk = 0
+        self.graph = True
         self.generations = threading.local()  # .caches: those of the generation that a thread is in
         self.replaced: dict[str, Any] = {}  # attributes of the model that were there before
 
@@ -93,7 +100,11 @@ class _Enabled:
         )
 
     def new_cache(self) -> DCICache:
-        cache = DCICache(self.make, self.config.num_hidden_layers, self.observe, self.store)
+        layers, cache = self.config.num_hidden_layers, None
+        if self.engine is not None:
+            cache = DCICache._around(DeviceSession(self.engine, layers, self.observe, self.store))
+        else:
+            cache = DCICache(self.make, layers, self.observe, self.store)
         cache.session.config = self.config
         return cache
 
@@ -103,9 +114,14 @@ class _Enabled:
         outer = getattr(self.generations, "caches", None)
         taken: list[DCICache] = []
         self.generations.caches = taken
+        if self.engine is not None:
+            self.engine.generating += 1
         try:
             yield
         finally:
+            if self.engine is not None:
+                self.engine.generating -= 1
+                self.engine.disarm()
             self.generations.caches = outer
             for cache in taken:
                 cache.session.lock.release()
@@ -215,8 +231,11 @@ def _refuse_weights(model: Any, name: str) -> None:
             f"weights of {name} are offloaded (on the meta device while they are not used): dci serves models whose weights "
             "are all in memory: load it without device_map and offload_folder"
         )
-    if first.device.type != "cpu":
-        raise UnsupportedError(f"{name} is on {first.device}, and dci attends on the CPU: model.to('cpu')")
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) > 1:
+        raise UnsupportedError(f"{name} is spread over {', '.join(devices)}: dci serves models on one device")
+    if first.device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(f"{name} is on {first.device}, and dci serves models on the CPU and on GPUs of NVIDIA's")
     if first.dtype not in DTYPES:
         raise UnsupportedError(f"{name} is {first.dtype}, wanted float32, float16 or bfloat16: model.to(torch.bfloat16)")
 
@@ -235,6 +254,11 @@ def enable(
     observe: int = 64,
     dtype: str | None = None,
     context: Context | None = None,
+    gpu: GPU | None = None,
+    max_tokens: int | None = None,
+    max_sequences: int = 1,
+    prefill_chunk_size: int = 8192,
+    graph: bool = True,
     **config: Any,
 ) -> None:
     """Lets a transformers model decode through dci, until `disable`: with generate(), and with forwards that use a cache.
@@ -245,7 +269,18 @@ def enable(
     observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
     dtype       how keys and values are stored: "float32", "float16" or "bfloat16"; None: as the model computes them
     context     threads and instruction set (dci.Context)
-    config      what else dci.KVCache takes: window, sink, key_bits, ...
+    config      what else dci.KVCache takes: window, sink, key_bits, ...; on a GPU also what dci.gpu.GPUKVCache takes:
+                planner, ring_tokens, hot_tokens, device_resident_bytes, ...
+
+    On a GPU, where the model is, rows lie in locked host memory and attention runs on the device:
+
+    gpu         a dci.gpu.GPU; None: the model's. dci.gpu.GPU("host") takes a model on the CPU as if that were a GPU
+    max_tokens  of a sequence; more where generate() asks for more. None: config.max_position_embeddings
+    max_sequences
+                rows of all caches together that are on the device at a time; more where generate() asks for more
+    prefill_chunk_size
+                generate() reads longer prompts in chunks of so many tokens, unless its own argument says otherwise
+    graph       whether forwards of one token become CUDA graphs
 
     A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made
     with.
@@ -257,11 +292,16 @@ def enable(
         raise InvalidError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, stores))}")
     if observe < 0:
         raise InvalidError(f"observe is {observe}, expected at least 0")
-    options = {"preset": preset, "budget": budget, "context": context, **config}
-    state = _Enabled(model, options, observe, None if dtype is None else stores[dtype])
+    state = _Enabled(model, {"preset": preset, "budget": budget, **config}, observe, stores.get(dtype) if dtype else None)
+    first = _first(model)
     # What the library refuses, it refuses now.
-    query, rows = (torch.empty((1, n, 0, state.dim), dtype=_first(model).dtype) for n in state.heads)
-    state.make((query, rows, rows), state.dim**-0.5).close()
+    if first.is_cuda or gpu is not None:
+        state.engine = _engine(state, first, _gpu_of(first, gpu, context), max_tokens, max_sequences)
+        state.chunk, state.graph = prefill_chunk_size, graph
+    else:
+        state.options["context"] = context
+        query, rows = (torch.empty((1, n, 0, state.dim), dtype=first.dtype) for n in state.heads)
+        state.make((query, rows, rows), state.dim**-0.5).close()
     disable(model)
     try:
         _change(model, state)
@@ -273,13 +313,15 @@ def enable(
 
 def _change(model: Any, state: _Enabled) -> None:
     """Replaces a model's attention and what makes its caches."""
-    AttentionInterface.register(_NAME, attention)
-    AttentionMaskInterface.register(_NAME, sdpa_mask)
-    model.set_attn_implementation(_NAME)
-    if state.config._attn_implementation != _NAME:
+    name = _NAME if state.engine is None else _DEVICE_NAME
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, sdpa_mask if state.engine is None else device_mask)
+    model.set_attn_implementation(name)
+    if state.config._attn_implementation != name:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
-    state.hooks.append(model.register_forward_pre_hook(_give_cache, with_kwargs=True))
-    state.hooks.append(model.register_forward_hook(_check_used, with_kwargs=True, always_call=True))
+    if state.engine is None:
+        state.hooks.append(model.register_forward_pre_hook(_give_cache, with_kwargs=True))
+        state.hooks.append(model.register_forward_hook(_check_used, with_kwargs=True, always_call=True))
     prepare = model._prepare_cache_for_generation
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
@@ -296,6 +338,7 @@ def _change(model: Any, state: _Enabled) -> None:
         cache = next((cache for cache in map(for_model.get, _ARGUMENTS) if cache is not None), None)
         if isinstance(cache, DCICache):
             state.begin(cache, for_model.get("attention_mask"), given["generation_config"])
+        _expect(state, given)
         return result
 
     generate = model.generate
@@ -317,14 +360,146 @@ def _change(model: Any, state: _Enabled) -> None:
         "generate": generated,
         "init_continuous_batching": refused,
     }
+    if state.engine is not None:
+        own["forward"] = _on_device(model, state)
+        if getattr(type(model), "prepare_inputs_for_generation", None) is GenerationMixin.prepare_inputs_for_generation:
+            own["prepare_inputs_for_generation"] = _next_inputs(model, state)
     state.replaced = {name: vars(model)[name] for name in own if name in vars(model)}
     vars(model).update(own)
+
+
+def _gpu_of(parameter: Any, gpu: GPU | None, context: Context | None) -> GPU:
+    """The device that a model's caches are on; refuses one on which the model is not."""
+    device: Any = parameter.device.index if parameter.is_cuda else "host"
+    if gpu is None:
+        return GPU(device, context)
+    if gpu.device != device:
+        raise InvalidError(f"gpu is {gpu!r}, but the model is on {parameter.device}")
+    return gpu
+
+
+def _engine(state: _Enabled, first: Any, gpu: GPU, max_tokens: int | None, max_sequences: int) -> Engine:
+    """What makes the KV caches of a model on a device; refuses what the device cannot serve."""
+    kind = first.dtype
+    if kind is torch.float32:
+        raise UnsupportedError("the model is float32, wanted float16 or bfloat16 on a device: model.to(torch.bfloat16)")
+    config = state.config
+    limit = max_tokens or getattr(config, "max_position_embeddings", None) or 131072
+    n_query_heads, n_kv_heads = state.heads
+
+    def make(n_sequences: int, n_tokens: int, scale: float) -> GPUKVCache:
+        return GPUKVCache(
+            gpu,
+            config.num_hidden_layers,
+            n_query_heads,
+            n_kv_heads,
+            state.dim,
+            dtype=DTYPES[state.store or kind],
+            query_dtype=DTYPES[kind],
+            out_dtype=DTYPES[kind],
+            scale=scale,
+            max_sequences=n_sequences,
+            max_tokens=n_tokens,
+            **state.options,
+        )
+
+    with make(1, min(limit, 1024), state.dim**-0.5) as kv:
+        token_bytes = kv.host_info().token_bytes
+    if max_tokens is not None:
+        check_host_memory(max_sequences * max_tokens, token_bytes, 0)
+    return Engine(gpu, make, token_bytes, limit, max_sequences)
+
+
+def _expect(state: _Enabled, given: dict[str, Any]) -> None:
+    """Has a cache know what generate() is about to do with it."""
+    generation, kwargs = given["generation_config"], given["model_kwargs"]
+    cache = next((kwargs[name] for name in _ARGUMENTS if kwargs.get(name) is not None), None)
+    if state.engine is None or not isinstance(cache, DCICache) or not isinstance(cache.session, DeviceSession):
+        return
+    session, mask = cache.session, kwargs.get("attention_mask")
+    if mask is not None and mask.dim() == 2:
+        session.whole_prompt = int(mask.shape[1])
+    elif generation.max_new_tokens is not None:
+        session.whole_prompt = generation.max_length - generation.max_new_tokens
+    session.wanted_tokens, session.beams = int(given["max_cache_length"]), generation.num_beams > 1
+    if session.whole_prompt is not None and session.seen == 0 and session.whole_prompt > state.chunk > 0:
+        generation.prefill_chunk_size = generation.prefill_chunk_size or state.chunk
+
+
+def _on_device(model: Any, state: _Enabled) -> Any:
+    """The forward of a model whose caches are on a device: one at a time, and as a graph where it can be one."""
+    original = model.forward
+    graphs = Graphs(model, original, state.argument) if state.graph else None
+
+    def run(cache: DCICache, kwargs: dict[str, Any]) -> Any:
+        session = cache.session
+        assert isinstance(session, DeviceSession)
+        with session.engine.lock, on_device():
+            out = None if graphs is None else graphs.run(cache, kwargs)
+            if out is not None:
+                session.expected = False
+                return out
+            try:
+                return original(**kwargs)
+            except BaseException:
+                session.abort()
+                raise
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = _give_cache(model, args, kwargs)
+        kwargs.update(zip(state.names, args))
+        cache: Any = kwargs.get(state.argument)
+        out = None
+        try:
+            own = isinstance(cache, DCICache) and isinstance(cache.session, DeviceSession)
+            out = run(cache, kwargs) if own else original(**kwargs)
+            return out
+        finally:
+            _check_used(model, (), kwargs, out)
+
+    return forward
+
+
+_PLAIN = {"use_cache", "logits_to_keep", "return_dict", "output_hidden_states", "output_attentions"}
+
+
+def _next_inputs(model: Any, state: _Enabled) -> Any:
+    """What generate() gives a forward of one token, as transformers finds it, in less time."""
+    original = model.prepare_inputs_for_generation
+
+    @functools.wraps(original)
+    def prepared(input_ids: Any, next_sequence_length: int | None = None, **kwargs: Any) -> Any:
+        cache, positions = kwargs.get(state.argument), kwargs.get("position_ids")
+        more = {name: value for name, value in kwargs.items() if value is not None and name not in _KNOWN}
+        if (
+            next_sequence_length != 1
+            or kwargs.get("is_first_iteration")
+            or not isinstance(cache, DCICache)
+            or not cache.session.prompted
+            or positions is None
+            or positions.dim() != 2
+            or not more.keys() <= _PLAIN
+        ):
+            return original(input_ids, next_sequence_length=next_sequence_length, **kwargs)
+        return {
+            "input_ids": input_ids[:, -1:],
+            "position_ids": positions[:, -1:],
+            "attention_mask": kwargs.get("attention_mask"),
+            state.argument: cache,
+            **more,
+        }
+
+    return prepared
+
+
+_KNOWN = {*_ARGUMENTS, "position_ids", "attention_mask", "is_first_iteration", "inputs_embeds"}
 
 
 def _give_cache(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Before a forward: one that uses a cache gets one of dci's, by the name that the model has for it."""
     state = _enabled[model]
-    names = list(inspect.signature(model.forward).parameters)
+    names = state.names
     at = names.index(state.argument) if state.argument in names else len(args)
     if len(args) > at:  # given by position
         args, kwargs = args[:at], {**kwargs, **dict(zip(names[at:], args[at:]))}
@@ -400,6 +575,10 @@ def _restore(model: Any, state: _Enabled) -> None:
         hook.remove()
     for name in ("_dci_enabled", "_prepare_cache_for_generation", "generate", "init_continuous_batching"):
         vars(model).pop(name, None)
+    if state.engine is not None:
+        for name in ("forward", "prepare_inputs_for_generation"):
+            vars(model).pop(name, None)
+        state.engine.close()
     vars(model).update(state.replaced)
     others = {id(config) for other in _enabled.values() for config, _ in other.before}
     for config, before in state.before:

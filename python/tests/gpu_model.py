@@ -53,6 +53,13 @@ def put(array: Any) -> Any:
     return array if ON_HOST else torch_of(array)
 
 
+def bits(given: Any) -> Any:
+    """An array or tensor of 16-bit floats as its bits."""
+    if isinstance(given, np.ndarray):
+        return given.view(np.uint16)
+    return given.view(torch.int16).cpu().numpy().view(np.uint16)
+
+
 def back(given: Any) -> Any:
     """An array or tensor as float64; uint16 are bits of bfloat16."""
     if isinstance(given, np.ndarray):

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 from conftest import run_all, to_bits
-from gpu_model import DEVICE, DIM, ON_HOST, SHAPE, Twin, back, close_to, gpu, gpu_kv, put, text_of, torch_of
+from gpu_model import DEVICE, DIM, ON_HOST, SHAPE, Twin, back, bits, close_to, gpu, gpu_kv, put, text_of, torch_of
 from kv_model import N_KV_HEADS, N_LAYERS, N_QUERY_HEADS
 
 import dci
@@ -241,6 +241,142 @@ def test_forks_truncation_and_files(tmp_path, planner):
     assert twin.kv.sequence_info(part).n_tokens == 600
     with pytest.raises(dci.FullError, match="3 sequences already, max_sequences"):
         twin.kv.open()
+
+
+def appended(kv, layer, names, text, first, counts):
+    """Appends tokens [first, first + count) of a text to each sequence."""
+    for_each = [[rows[layer, first : first + n] for n in counts] for rows in (text.keys, text.values)]
+    kv.append(layer, *(put(np.concatenate(rows)) for rows in for_each))
+
+
+@both_plan
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("preset", ["sketch", "full"])
+def test_the_history_is_what_was_appended(preset, dtype, planner):
+    text = text_of(400, 5, dtype)
+    kv = gpu_kv(preset, budget=192, dtype=dtype, planner="auto" if preset == "full" else planner)
+    names, at, before = [kv.open(), kv.open()], 0, kv.info().buffer_bytes
+    for n in (100, 33, 1, 64):
+        with kv.step(names, n):
+            for layer in range(N_LAYERS):
+                appended(kv, layer, names, text, at, (n, n))
+                for name in names:
+                    for got, rows in zip(kv.history(layer, name), (text.keys, text.values)):
+                        assert got.shape == (N_KV_HEADS, at + n, DIM)
+                        np.testing.assert_array_equal(bits(got).swapaxes(0, 1), rows[layer, : at + n].view(np.uint16))
+        at += n
+    info = kv.info()
+    assert info.buffer_bytes - before >= 2 * 198 * N_KV_HEADS * DIM * 4
+    earlier = 2 * sum((100, 133, 134)) * N_LAYERS * N_KV_HEADS * DIM * 4
+    assert info.bytes_fetched == (0 if preset == "full" else earlier)
+
+
+def test_a_history_is_tensors_where_there_is_torch_and_else_arrays(monkeypatch):
+    kv = gpu_kv(dtype="bfloat16")
+    text = text_of(30, 1, "bfloat16")
+    s = kv.open()
+    kv.reserve(s, 30)
+    appended(kv, 0, [s], text, 0, [30])
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        for got in kv.history(0, s):
+            assert got.dtype == torch.bfloat16 and got.is_contiguous()
+            assert got.is_cpu if ON_HOST else got.device.index == DEVICE
+        monkeypatch.delitem(sys.modules, "torch")
+    got, _ = kv.history(0, s)
+    if ON_HOST:
+        assert type(got) is np.ndarray and got.dtype == np.uint16
+        np.testing.assert_array_equal(got.swapaxes(0, 1), text.keys[0].view(np.uint16))
+        del kv
+        gc.collect()  # it is kept by what it has given
+        np.testing.assert_array_equal(got.swapaxes(0, 1), text.keys[0].view(np.uint16))
+    else:
+        assert got.__cuda_array_interface__["shape"] == (N_KV_HEADS, 30, DIM)
+
+
+@pytest.mark.parametrize("with_torch", [False, True])
+def test_an_empty_history_has_its_shape(monkeypatch, with_torch):
+    if with_torch:
+        pytest.importorskip("torch")
+    elif not ON_HOST:
+        pytest.skip("it has an interface, but no shape")
+    else:
+        monkeypatch.delitem(sys.modules, "torch", raising=False)
+    kv = gpu_kv()
+    s = kv.open()
+    with kv.step(s, 0):
+        for layer in range(N_LAYERS):
+            kv.append(layer, put(TEXT.keys[layer, :0]), put(TEXT.values[layer, :0]))
+            assert [tuple(rows.shape) for rows in kv.history(layer, s)] == [(N_KV_HEADS, 0, DIM)] * 2
+
+
+@pytest.mark.parametrize("preset", ["sketch", "sketch+lowbit", "quest", "clusterkv"])
+def test_a_history_names_the_rows_of_a_prompt_in_chunks(preset):
+    outs = []
+    for chunks in ((600,), (250, 250, 100)):
+        kv = gpu_kv(preset, budget=192, planner="device")
+        s, first = kv.open(), 0
+        for n in chunks:
+            with kv.step(s, n):
+                for layer in range(N_LAYERS):
+                    appended(kv, layer, [s], TEXT, first, [n])
+                    if first + n == 600:
+                        keys, values = (rows.swapaxes(0, 1) for rows in kv.history(layer, s))
+                        kv.prompt_rows(layer, s, keys, values)
+                        kv.end_prompt(layer, s, put(TEXT.queries[layer, 536:600]))
+            first += n
+        outs.append(back(look(kv, s)))
+        assert kv.info().n_clustered == (N_LAYERS if preset == "clusterkv" else 0)
+    np.testing.assert_array_equal(*outs)
+
+
+@both_plan
+def test_idle_sequences_are_swapped_out_and_in(tmp_path, planner):
+    device = {"planner": planner, "piece_bytes": 1}
+    twin = Twin("sketch", budget=192, window=32, rollback=16, dense_layers=1, device=device)
+    empty = twin.kv.info()
+    name = twin.prefill(TEXT, 600)
+    twin.decode([name], 5)
+    other, text, n = twin.at[name]
+    there = twin.kv.info()
+    twin.kv.swap_out(name)
+    assert twin.kv.info().device_bytes == there.device_bytes
+    twin.kv.trim()
+    assert twin.kv.info().device_bytes == empty.device_bytes < there.device_bytes
+    assert twin.kv.sequence_info(name).n_tokens == n and not twin.kv.poll(name)
+    with pytest.raises(dci.InvalidError, match="is swapped out: swap_in gives it"):
+        twin.kv.reserve(name)
+    with pytest.raises(dci.InvalidError, match="is swapped out: swap_in gives it"):
+        twin.kv.truncate(name, 10)
+    with pytest.raises(dci.InvalidError, match="swapped out already"):
+        twin.kv.swap_out(name)
+    child = twin.kv.fork(name)
+    twin.at[child] = (twin.cpu.fork(other), text, n)
+    twin.decode([child], 3)
+    twin.kv.save(name, tmp_path / "kv")
+    twin.kv.swap_in(name)
+    with pytest.raises(dci.InvalidError, match="is not swapped out"):
+        twin.kv.swap_in(name)
+    twin.decode([name, child], 5)
+    with twin.kv.step(child, 0), pytest.raises(dci.InvalidError, match="in the middle of a step"):
+        twin.kv.swap_out(child)
+
+
+def test_more_conversations_than_places():
+    kv = gpu_kv(budget=192, max_sequences=1)
+    first = started(kv)
+    wanted = back(look(kv, first))
+    kv.swap_out(first)
+    second = started(kv)
+    with pytest.raises(dci.FullError, match="max_sequences"):
+        kv.swap_in(first)
+    kv.swap_out(second)
+    kv.swap_in(first)
+    assert close_to(look(kv, first), wanted)
+    kv.free(second)
+    kv.free(first)
+    kv.trim()
+    assert kv.host_info().n_blocks == 0
 
 
 def test_a_step_that_failed_is_taken_back():

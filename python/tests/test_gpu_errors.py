@@ -17,7 +17,16 @@ from kv_model import N_KV_HEADS, N_LAYERS, N_QUERY_HEADS
 from test_gpu import look, started
 
 import dci
-from dci._gpu_arrays import HOST, Located, current_stream, located, rows_on_device, stream_number, tokens_on_device
+from dci._gpu_arrays import (
+    HOST,
+    Located,
+    current_stream,
+    located,
+    rows_on_device,
+    stream_number,
+    tokens_on_device,
+    view_of,
+)
 from dci._rows import row_format
 
 TEXT = text_of(300)
@@ -81,11 +90,15 @@ CALLS = {
     "fork": lambda kv, s: kv.fork(s),
     "truncate": lambda kv, s: kv.truncate(s, 1),
     "free": lambda kv, s: kv.free(s),
+    "swap_out": lambda kv, s: kv.swap_out(s),
+    "swap_in": lambda kv, s: kv.swap_in(s),
+    "trim": lambda kv, s: kv.trim(),
     "save": lambda kv, s: kv.save(s, "nowhere"),
     "load": lambda kv, s: kv.load("nowhere"),
     "reserve": lambda kv, s: kv.reserve(s),
     "append": lambda kv, s: kv.append(0, ROWS, ROWS),
     "end_prompt": lambda kv, s: kv.end_prompt(0, s),
+    "history": lambda kv, s: kv.history(0, s),
     "plan": lambda kv, s: kv.plan(0, Q),
     "attend": lambda kv, s: kv.attend(0, Q),
     "step_end": lambda kv, s: kv.step_end(),
@@ -111,14 +124,17 @@ def test_a_closed_cache_is_refused(call):
     assert "closed" in repr(kv)
 
 
-@pytest.mark.parametrize("call", ["fork", "truncate", "free", "save", "reserve", "poll", "table", "read", "sequence_info"])
+NAMED = ["fork", "truncate", "free", "swap_out", "swap_in", "save", "reserve", "poll", "table", "read", "sequence_info"]
+
+
+@pytest.mark.parametrize("call", NAMED)
 def test_a_sequence_that_is_not_there_is_not_found(call):
     kv = gpu_kv()
     with pytest.raises(dci.NotFoundError):
         CALLS[call](kv, kv.open() + 7)
 
 
-@pytest.mark.parametrize("call", ["append", "end_prompt", "plan", "attend", "step_end", "step_abort"])
+@pytest.mark.parametrize("call", ["append", "end_prompt", "history", "plan", "attend", "step_end", "step_abort"])
 def test_without_a_step_its_calls_are_refused(call):
     kv = gpu_kv()
     s = kv.open()
@@ -149,6 +165,9 @@ IN_A_STEP = {
     r"queries has shape \(2, 6, 64\), wanted \(1, 6, 64\)": lambda kv, s: planned(kv, floats(2, 6, 64)),
     "queries .* would have to be copied": lambda kv, s: planned(kv, floats(6, 128)[:, ::2]),
     "layer 1 has not got its rows": lambda kv, s: kv.plan(1, Q),
+    "layer 0 has not got its rows": lambda kv, s: kv.history(0, s),
+    "layer is 3, expected less": lambda kv, s: kv.history(3, s),
+    "there is no sequence 77": lambda kv, s: [kv.append(0, ROWS, ROWS), kv.history(0, 77)],
     "layer 0 has no plan in this step": lambda kv, s: [kv.append(0, ROWS, ROWS), kv.attend(0, Q)],
     r"queries has shape \(6, 64\), wanted \(n_positions, 6, 64\)": lambda kv, s: kv.end_prompt(0, s, Q),
     r"out must be a writeable float32 array or tensor of shape \(6, 64\)": lambda kv, s: seen(kv, out=floats(6, 63)),
@@ -185,6 +204,18 @@ def test_bad_calls_leave_everything_as_it_was(sentence):
     assert kv.sequence_info(s)[:2] == (299, 1)
     kv.step_abort()
     assert close_to(look(kv, s, 299, TEXT), wanted)
+
+
+def test_without_memory_for_a_history_the_step_goes_on():
+    options = {"budget": 192, "planner": "host"}
+    kv = gpu_kv(**options, max_device_bytes=gpu_kv(**options).info().device_bytes + 1000)
+    s = kv.open()
+    with kv.step(s, 299):
+        for layer in range(N_LAYERS):
+            kv.append(layer, put(TEXT.keys[layer, :299]), put(TEXT.values[layer, :299]))
+            with pytest.raises(dci.FullError, match="bytes on the device are wanted, but"):
+                kv.history(layer, s)
+    assert kv.sequence_info(s)[:2] == (299, 0)
 
 
 WRONG_TYPES = {
@@ -323,6 +354,7 @@ def test_a_steps_calls_have_its_stream(monkeypatch):
     calls = [
         lambda: kv.append(0, ROWS, ROWS),
         lambda: kv.end_prompt(0, s),
+        lambda: kv.history(0, s),
         lambda: kv.plan(0, Q),
         lambda: kv.attend(0, Q),
         kv.step_end,
@@ -331,6 +363,15 @@ def test_a_steps_calls_have_its_stream(monkeypatch):
         with pytest.raises(dci.InvalidError, match=r"the stream is 0x4d2, but the step began on"):
             call()
     kv.step_abort()
+
+
+def test_views_of_a_gpus_memory_are_objects_where_there_is_no_torch(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    owner = object()
+    view = view_of(4096, (2, 3, 64), row_format("bfloat16", "dtype"), 0, owner)
+    at = located(view, "x")
+    assert (at.address, at.shape, at.strides, at.name, at.writeable) == (4096, (2, 3, 64), (192, 64, 1), "uint16", True)
+    assert view.owner is owner
 
 
 class OnDevice:

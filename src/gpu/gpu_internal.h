@@ -55,13 +55,14 @@ typedef struct dci_gpu_ops {
         dci_status (*copy_batch)(dci_gpu *gpu, void *stream, size_t n, void *const *to, const void *const *from,
                                  const size_t *n_bytes);
         dci_status (*fill)(dci_gpu *gpu, void *stream, void *to, int byte, size_t n_bytes);
+        /* Calls fn(arg), which makes no call of the device, on some thread when all that was queued before is done. */
+        dci_status (*notify)(dci_gpu *gpu, void *stream, void (*fn)(void *arg), void *arg);
         /* That the device can read and write what a caller's pointer names. */
         dci_status (*pointer_check)(dci_gpu *gpu, const void *pointer, const char *name);
         dci_status (*event_create)(dci_gpu *gpu, bool timed, void **out);
         void (*event_destroy)(dci_gpu *gpu, void *event);
         dci_status (*event_record)(dci_gpu *gpu, void *event, void *stream);
         dci_status (*event_wait)(dci_gpu *gpu, void *event); /* the host waits; at once if it was never recorded */
-        dci_status (*event_done)(dci_gpu *gpu, void *event, bool *out);
         dci_status (*event_order)(dci_gpu *gpu, void *stream, void *event); /* the stream waits */
         dci_status (*event_elapsed)(dci_gpu *gpu, void *from, void *to, double *out_seconds);
         dci_status (*capture_begin)(dci_gpu *gpu, void *stream);
@@ -81,7 +82,7 @@ typedef struct dci_gpu_ops {
 #define DCI_GPU_EACH_OP(DO)                                                                                            \
         DO(count) DO(open) DO(close) DO(free_bytes) DO(alloc) DO(free) DO(pin) DO(unpin) DO(stream_create)             \
         DO(stream_destroy) DO(stream_check) DO(stream_runs) DO(stream_wait) DO(copy) DO(copy_rows) DO(copy_batch)      \
-        DO(fill) DO(pointer_check) DO(event_create) DO(event_destroy) DO(event_record) DO(event_wait) DO(event_done)   \
+        DO(fill) DO(notify) DO(pointer_check) DO(event_create) DO(event_destroy) DO(event_record) DO(event_wait)       \
         DO(event_order) DO(event_elapsed) DO(capture_begin) DO(capture_end) DO(graph_launch) DO(graph_destroy) DO(fits)
 /* clang-format on */
 

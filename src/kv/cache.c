@@ -105,8 +105,12 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_free(kv, kv->sequences, 3 * kv->sequence_capacity * sizeof(dci_kv_sequence *));
         dci_kv_pool_destroy(kv);
         dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
+        dci_kv_free_retired(kv);
+        dci_kv_free(kv, kv->retired, kv->retired_capacity * sizeof *kv->retired);
         dci_kv_free(kv, kv->building.memory, kv->building.n_areas * kv->building.area_bytes);
         dci_kv_free(kv, kv->clustering.memory, kv->clustering.n_areas * kv->clustering.area_bytes);
+        dci_kv_free(kv, kv->free_areas, 2 * kv->building.n_areas * sizeof *kv->free_areas);
+        dci_kv_free(kv, kv->workers, kv->worker_capacity * sizeof *kv->workers);
         dci_kv_free(kv, kv->layer_modes, n_layers);
         dci_kv_free(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
         dci_kv_free(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);

@@ -10,6 +10,7 @@
 #include "kv/lookup.h"
 #include "kv/memory.h"
 #include "kv/summaries.h"
+#include "kv/worker.h"
 
 /* Of an area: rows of a head, as they are stored; a tile of floats; what rows of summaries are made with; what dividing takes. */
 typedef struct clustering {
@@ -45,21 +46,31 @@ size_t dci_kv_clustering_bytes(const dci_kv *kv, size_t n)
         return lay_out(kv, n, &l, NULL);
 }
 
+/* Areas for batches of n candidates: as many as there are for building, unless they exceed a quarter of the rows of so
+ * many tokens in all layers, and DCI_KV_SCRATCH. */
+static size_t areas_for(const dci_kv *kv, size_t n, size_t area_bytes)
+{
+        const double row = (double)(kv->dim_k + kv->dim_v) * (double)kv->es,
+                     rows = (double)n * (double)kv->config.n_layers * (double)kv->config.n_kv_heads * row,
+                     share = rows / 4.0 > (double)DCI_KV_SCRATCH ? rows / 4.0 : (double)DCI_KV_SCRATCH,
+                     wanted = share / (double)area_bytes;
+        const size_t there = kv->building.n_areas;
+        return wanted < 1.0 ? 1 : wanted < (double)there ? (size_t)wanted : there;
+}
+
 dci_status dci_kv_clustering_ready(dci_kv *kv, size_t n)
 {
-        void *memory;
+        dci_kv_scratch scratch;
         DCI_TRY(dci_kv_build_ready(kv));
         if (kv->clustering.memory != NULL && n <= kv->clustering_tokens)
                 return DCI_OK;
-        const size_t n_areas = kv->building.n_areas, n_bytes = dci_kv_clustering_bytes(kv, n);
-        size_t all = 0;
-        if (!dci_mul(n_areas, n_bytes, &all))
-                return dci_fail(DCI_ERR_LIMIT, "finding groups of %zu tokens exceeds the address space", n);
-        DCI_TRY(dci_kv_alloc(kv, all, &memory));
+        const size_t n_bytes = dci_kv_clustering_bytes(kv, n);
+        DCI_TRY(dci_kv_alloc_areas(kv, areas_for(kv, n, n_bytes), n_bytes, &scratch));
         dci_kv_jobs_wait(kv, NULL);
         dci_kv_free(kv, kv->clustering.memory, kv->clustering.n_areas * kv->clustering.area_bytes);
-        kv->clustering = (dci_kv_scratch){memory, n_areas, n_bytes};
+        kv->clustering = scratch;
         kv->clustering_tokens = n;
+        dci_kv_areas_limit(kv, scratch.n_areas);
         return DCI_OK;
 }
 
@@ -95,10 +106,8 @@ static void gather(dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters 
         const void *rows[DCI_KV_TILE];
         for (size_t i = 0; i < batch->n; i += DCI_KV_TILE) {
                 const size_t here = batch->n - i < DCI_KV_TILE ? batch->n - i : DCI_KV_TILE;
-                pthread_mutex_lock(&kv->map_lock);
                 dci_kv_rows_of(kv, layer, head, kv->config.sink + batch->first + i, here, of_values ? NULL : rows,
                                of_values ? rows : NULL);
-                pthread_mutex_unlock(&kv->map_lock);
                 for (size_t r = 0; r < here; r++)
                         memcpy(out + (i + r) * n_bytes, rows[r], n_bytes);
         }

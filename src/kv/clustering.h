@@ -3,7 +3,7 @@
 /*
  * Finds the clusters of a batch and summarises them, head by head. dci_kv_clusters_prepare allocates the batch and
  * scratch, which may fail; dci_kv_clusters_build cannot. Areas of scratch have the numbers of those for building
- * (summaries.h): 0 is the worker's.
+ * (worker.h), but there may be fewer: they take 8 dim_k + 40 bytes and a row for each candidate.
  */
 #ifndef DCI_KV_CLUSTERING_H
 #define DCI_KV_CLUSTERING_H

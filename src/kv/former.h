@@ -5,7 +5,7 @@
  * builds a prompt when it ends (prompt.c). A device that plans has its own (offload/planner.c): it builds itself, and
  * the host builds what it is asked for, to the same bits. The states of a layer:
  *
- *            end_prompt, former.build              worker: former.built
+ *            end_prompt, former.build             workers: former.built
  *      OPEN ---------------------------> WAITING -------------------------.
  *       ^ |                                 | learned codes that the      |
  *       | | end_prompt, no build            v device makes: n_missing     v
@@ -41,8 +41,8 @@ typedef struct dci_kv_former {
         /* The host plans: its groups are complete, and dci_kv_reserve builds what is pending and allocates scratch for
          * plans. Else it builds when dci_kv_maintain or an internal call asks for it. */
         bool host_plans;
-        /* Builds one head of a prompt that has ended, with an area of scratch by number: 0 is the worker's. Cannot
-         * fail. NULL: the end of a prompt builds nothing. */
+        /* Builds one head of a prompt that has ended, with an area of scratch by number, concurrently with other heads.
+         * Cannot fail. NULL: the end of a prompt builds nothing. */
         void (*build)(dci_kv *kv, struct dci_kv_layer *layer, size_t head, size_t area);
         /* After all heads, under jobs_lock: counts what there is. */
         void (*built)(const dci_kv *kv, struct dci_kv_layer *layer);

@@ -9,6 +9,7 @@
 #include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/maintain.h"
+#include "kv/pool.h"
 #include "kv/tree/tree.h"
 
 /* Where nothing came since it was built, no page is stale. */
@@ -114,7 +115,7 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .schedule = c->schedule,
                                   .tail = c->tail,
                                   .combine = c->combine,
-                                  .n_blocks = kv->pool.n_blocks,
+                                  .n_blocks = dci_kv_pool_there(&kv->pool),
                                   .n_free_blocks = kv->pool.n_free,
                                   .bytes = atomic_load(&kv->bytes),
                                   .row_bytes = kv->row_bytes,

@@ -9,8 +9,9 @@
  * (clusters.h) or in a tree per head (tree/tree.h), which forks share. The five choices of a config are tables of
  * functions (stages/stages.h).
  *
- * cache.c creates and destroys. `lock` serialises calls; threads that work for a call, or on a prompt (worker.h), read
- * tables of blocks under map_lock.
+ * cache.c creates and destroys. `lock` serialises calls; workers (worker.h) do not take it. They read the rows of a
+ * prompt through the table of blocks and the list of pieces, which calls replace by larger ones meanwhile: both
+ * pointers are atomic, and old arrays stay until no unit is in progress (memory.h).
  */
 #ifndef DCI_KV_KV_INTERNAL_H
 #define DCI_KV_KV_INTERNAL_H
@@ -27,6 +28,8 @@
 #define DCI_KV_CHUNK ((size_t)512)
 /* Tokens that loops over rows take at a time. */
 #define DCI_KV_TILE ((size_t)64)
+/* Bytes of scratch for building that are never too many. */
+#define DCI_KV_SCRATCH ((size_t)256 << 20)
 
 typedef struct dci_kv_sequence dci_kv_sequence; /* state.h */
 typedef struct dci_kv_layer dci_kv_layer;
@@ -37,8 +40,10 @@ typedef struct dci_kv_pool {
         size_t block_bytes;  /* of one layer; 0: the caller's layout */
         size_t piece_blocks; /* blocks that are allocated together, in all layers: a power of two */
         size_t piece_shift, piece_bytes;
-        unsigned char **pieces;
-        size_t n_pieces, piece_capacity;
+        /* Read by workers: replaced by dci_kv_grow_shared. NULL: a gap, whose blocks have no memory. */
+        unsigned char **_Atomic pieces;
+        size_t n_pieces, piece_capacity; /* n_pieces: with gaps */
+        size_t n_gaps;
         size_t n_blocks, n_free, max_blocks;
         bool caller_blocks; /* the caller assigns blocks to sequences: none is free or taken */
         uint32_t *refs;     /* by block */
@@ -48,11 +53,17 @@ typedef struct dci_kv_pool {
         uint32_t *seen, stamp; /* blocks of the caller: marks of one call */
 } dci_kv_pool;
 
-/* Scratch for several threads: an area for each. */
+/* Scratch for several threads: an area for each (worker.h). */
 typedef struct dci_kv_scratch {
         unsigned char *memory;
         size_t n_areas, area_bytes;
 } dci_kv_scratch;
+
+/* An array that was replaced by a larger one while units in progress may still have read it. */
+typedef struct dci_kv_retired {
+        void *memory;
+        size_t n_bytes;
+} dci_kv_retired;
 
 struct dci_kv {
         dci_context *context;
@@ -75,7 +86,6 @@ struct dci_kv {
         size_t row_bytes;               /* of pieces */
         atomic_size_t chunk_total;      /* bytes of chunks, clusters and trees */
         pthread_mutex_t lock;           /* one call at a time */
-        pthread_mutex_t map_lock;       /* for workers; held while tables of blocks and the list of pieces change */
         size_t plan_tokens;             /* tokens that `plans` suffices for */
         size_t tree_tokens, tree_nodes; /* nodes among the first tree_tokens candidates: the last count */
         dci_kv_scratch plans, building;
@@ -83,13 +93,18 @@ struct dci_kv {
         dci_kv_former former;     /* builds groups */
         size_t clustering_tokens; /* tokens that `clustering` suffices for */
         dci_kv_scratch clustering;
+        dci_kv_retired *retired; /* memory.c */
+        size_t n_retired, retired_capacity;
         /* worker.c */
         pthread_mutex_t jobs_lock;
         pthread_cond_t work, done;
         dci_kv_layer *jobs, *last_job;
-        pthread_t worker;
-        int64_t worker_pid; /* the process that the worker belongs to: a child of fork has none */
-        bool has_worker, stop;
+        size_t n_areas, n_free_areas;    /* of scratch for building */
+        size_t *free_areas, *held_areas; /* a stack; those of the current call. One allocation */
+        pthread_t *workers;
+        size_t n_workers, worker_capacity, n_working, max_working; /* working: on a unit */
+        int64_t worker_pid; /* the process that the workers belong to: a child of fork has none */
+        bool stop;
 };
 
 #endif

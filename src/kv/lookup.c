@@ -68,7 +68,7 @@ void dci_kv_rows_of(const dci_kv *kv, const dci_kv_layer *layer, size_t head, si
                     const void **values)
 {
         const size_t per_page = kv->config.page_tokens;
-        const int32_t *table = layer->sequence->table;
+        const int32_t *table = atomic_load_explicit(&layer->sequence->table, memory_order_acquire);
         for (size_t i = 0; i < n;) {
                 const size_t at = first + i, slot = at % per_page;
                 const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);

@@ -92,16 +92,16 @@ static size_t begin_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_gro
         return n - first >= kv->config.cluster_every ? first : n_grouped;
 }
 
-static void form_task(void *arg, size_t task, size_t worker)
+static void form_task(void *arg, size_t task, size_t area)
 {
         const maintaining *m = arg;
         dci_kv *kv = m->kv;
         const due *d = &m->dues[task / kv->config.n_kv_heads];
         const size_t head = task % kv->config.n_kv_heads;
-        void *scratch = dci_kv_build_area(kv, worker + 1);
+        void *scratch = dci_kv_build_area(kv, area);
         dci_kv_head *h = &d->layer->heads[head];
         if (kv->clustered) {
-                dci_kv_clusters_build(kv, d->layer, d->batch, head, worker + 1);
+                dci_kv_clusters_build(kv, d->layer, d->batch, head, area);
                 return;
         }
         const bool begins = (dci_kv_builds_later(kv) && d->layer->n_grouped == 0) ||
@@ -191,8 +191,9 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                 }
         dci_status status = take_all(kv, &m);
         if (status == DCI_OK)
-                status = dci_kv_spread(kv, kv->building.n_areas - 1, m.n_dues * kv->config.n_kv_heads,
-                                       tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task, &m);
+                status = dci_kv_spread_build(kv, m.n_dues * kv->config.n_kv_heads,
+                                             tokens * kv->config.n_kv_heads * 16 * (kv->dim_k + kv->dim_v), form_task,
+                                             &m);
         if (status == DCI_OK)
                 publish(kv, &m);
         for (size_t i = 0; i < m.n_dues; i++)
@@ -217,12 +218,12 @@ typedef struct refitting {
         uint16_t heads[DCI_KV_MAX_HEADS];
 } refitting;
 
-static void refit_task(void *arg, size_t task, size_t worker)
+static void refit_task(void *arg, size_t task, size_t area)
 {
         const refitting *r = arg;
         dci_kv *kv = r->kv;
         const size_t head = r->heads[task];
-        void *scratch = dci_kv_build_area(kv, worker + 1);
+        void *scratch = dci_kv_build_area(kv, area);
         dci_kv_reencode(kv, r->layer, head, r->layer->n_grouped, scratch);
         r->layer->heads[head].refits++;
 }
@@ -276,7 +277,7 @@ static dci_status refit_layer(dci_kv *kv, dci_kv_layer *layer)
         dci_free(kv->context, spare, r.n_heads, sizeof(dci_kv_transform *));
         if (status != DCI_OK)
                 return status;
-        return dci_kv_spread(kv, kv->building.n_areas - 1, r.n_heads, SIZE_MAX, refit_task, &r);
+        return dci_kv_spread_build(kv, r.n_heads, SIZE_MAX, refit_task, &r);
 }
 
 /* --- clusters for a device that plans ----------------------------------------------------------------------------- */

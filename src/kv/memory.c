@@ -45,6 +45,22 @@ void dci_kv_free(dci_kv *kv, void *memory, size_t n_bytes)
         atomic_fetch_sub(&kv->bytes, n_bytes);
 }
 
+dci_status dci_kv_alloc_areas(dci_kv *kv, size_t n, size_t area_bytes, dci_kv_scratch *out)
+{
+        const size_t max_bytes = kv->config.max_bytes, used = atomic_load(&kv->bytes),
+                     room = max_bytes > 0 ? max_bytes - used : SIZE_MAX;
+        void *memory = NULL;
+        dci_may_fail(true);
+        for (size_t all; n > 1; n /= 2)
+                if (dci_mul(n, area_bytes, &all) && all <= room / 4 && dci_kv_alloc(kv, all, &memory) == DCI_OK)
+                        break;
+        dci_may_fail(false);
+        if (memory == NULL)
+                DCI_TRY(dci_kv_alloc(kv, area_bytes, &memory));
+        *out = (dci_kv_scratch){memory, n, area_bytes};
+        return DCI_OK;
+}
+
 static size_t grown(size_t capacity, size_t wanted)
 {
         return wanted > 2 * capacity ? wanted : 2 * capacity;
@@ -81,5 +97,42 @@ dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted
         dci_kv_free(kv, *array, *capacity * size);
         *array = larger;
         *capacity = n;
+        return DCI_OK;
+}
+
+void dci_kv_free_retired(dci_kv *kv)
+{
+        if (kv->n_retired == 0)
+                return;
+        pthread_mutex_lock(&kv->jobs_lock);
+        const bool idle = kv->n_free_areas == kv->n_areas;
+        pthread_mutex_unlock(&kv->jobs_lock);
+        for (; idle && kv->n_retired > 0; kv->n_retired--)
+                dci_kv_free(kv, kv->retired[kv->n_retired - 1].memory, kv->retired[kv->n_retired - 1].n_bytes);
+}
+
+dci_status dci_kv_grow_shared(dci_kv *kv, void *array, size_t *capacity, size_t wanted, size_t size, void **out)
+{
+        *out = array;
+        if (wanted <= *capacity)
+                return DCI_OK;
+        const size_t n_bytes = *capacity * size;
+        pthread_mutex_lock(&kv->jobs_lock);
+        const bool retires = array != NULL && kv->jobs != NULL;
+        pthread_mutex_unlock(&kv->jobs_lock);
+        if (retires)
+                DCI_TRY(dci_kv_grow(kv, (void **)&kv->retired, &kv->retired_capacity, kv->n_retired + 1,
+                                    sizeof *kv->retired));
+        void *larger = NULL;
+        size_t larger_capacity = 0;
+        DCI_TRY(dci_kv_grow(kv, &larger, &larger_capacity, grown(*capacity, wanted), size));
+        if (array != NULL)
+                memcpy(larger, array, n_bytes);
+        if (retires)
+                kv->retired[kv->n_retired++] = (dci_kv_retired){array, n_bytes};
+        else
+                dci_kv_free(kv, array, n_bytes);
+        *out = larger;
+        *capacity = larger_capacity;
         return DCI_OK;
 }

@@ -14,6 +14,14 @@ void dci_kv_free(dci_kv *kv, void *memory, size_t n_bytes);
 
 /* Grows an array to at least `wanted` elements of `size` bytes, at least doubling it. */
 dci_status dci_kv_grow(dci_kv *kv, void **array, size_t *capacity, size_t wanted, size_t size);
+/* The same for an array that units in progress may read (worker.h): the larger one is returned, and the old one stays
+ * until no unit is in progress. Under lock. */
+dci_status dci_kv_grow_shared(dci_kv *kv, void *array, size_t *capacity, size_t wanted, size_t size, void **out);
+/* Allocates n areas of so many bytes or, where memory is short, fewer, but one at least: several take no more than a
+ * quarter of what is left of max_bytes. */
+dci_status dci_kv_alloc_areas(dci_kv *kv, size_t n, size_t area_bytes, dci_kv_scratch *out);
+/* Frees such old arrays if no unit is in progress. Under lock. */
+void dci_kv_free_retired(dci_kv *kv);
 /* The bytes that this would allocate. */
 size_t dci_kv_grow_bytes(size_t capacity, size_t wanted, size_t size);
 /* Whether n_bytes more are within max_bytes. */

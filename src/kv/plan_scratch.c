@@ -47,7 +47,7 @@ static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
 
 static size_t units_bytes(const dci_kv *kv)
 {
-        return dci_kv_preselects(kv) ? (dci_kv_preselected(kv) + 1) * sizeof(int32_t) : 0;
+        return dci_kv_preselects(kv) ? (dci_kv_preselected(&kv->config) + 1) * sizeof(int32_t) : 0;
 }
 
 /* A plan's arrays for one head. memory NULL: only their bytes. */

@@ -5,7 +5,8 @@
  *
  *      piece: [layer][block][head][K: slot][dim_k], [V: slot][dim_v]
  *
- * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once.
+ * so that a page is contiguous and a piece, which begins and ends with a memory page, can be pinned at once. A piece
+ * that dci_kv_pool_trim has freed leaves a gap among the numbers of blocks, which the next piece closes.
  */
 #include "core/internal.h"
 
@@ -74,10 +75,12 @@ void dci_kv_pool_destroy(dci_kv *kv)
 {
         dci_kv_pool *pool = &kv->pool;
         for (size_t p = 0; p < pool->n_pieces; p++) {
+                if (pool->pieces[p] == NULL)
+                        continue;
                 tell(kv, false, pool->pieces[p]);
                 dci_kv_free(kv, pool->pieces[p], pool->piece_bytes);
         }
-        dci_kv_free(kv, pool->pieces, pool->piece_capacity * sizeof *pool->pieces);
+        dci_kv_free(kv, pool->pieces, pool->piece_capacity * sizeof(unsigned char *));
         dci_kv_free(kv, pool->seen, pool->seen_capacity * sizeof *pool->seen);
         dci_kv_free(kv, pool->refs, pool->block_capacity * sizeof *pool->refs);
         dci_kv_free(kv, pool->free_list, pool->free_capacity * sizeof *pool->free_list);
@@ -89,16 +92,40 @@ size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces)
         return n < pool->max_blocks ? n : pool->max_blocks;
 }
 
+/* The end of the pieces when n_pieces more are there, of which the first close gaps. */
+static size_t pieces_after(const dci_kv_pool *pool, size_t n_pieces)
+{
+        return pool->n_pieces + (n_pieces > pool->n_gaps ? n_pieces - pool->n_gaps : 0);
+}
+
+size_t dci_kv_pool_next_piece(const dci_kv_pool *pool)
+{
+        size_t p = pool->n_gaps > 0 ? 0 : pool->n_pieces;
+        while (p < pool->n_pieces && pool->pieces[p] != NULL)
+                p++;
+        return p;
+}
+
+size_t dci_kv_pool_there(const dci_kv_pool *pool)
+{
+        size_t n = pool->n_blocks;
+        for (size_t p = 0; p < pool->n_pieces && pool->n_gaps > 0; p++)
+                if (pool->pieces[p] == NULL)
+                        n -= dci_kv_pool_blocks(pool, p + 1) - dci_kv_pool_blocks(pool, p);
+        return n;
+}
+
 static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
 {
         dci_kv_pool *pool = &kv->pool;
-        const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + n_pieces);
-        pthread_mutex_lock(&kv->map_lock);
-        dci_status status = dci_kv_grow(kv, (void **)&pool->pieces, &pool->piece_capacity, pool->n_pieces + n_pieces,
-                                        sizeof *pool->pieces);
-        pthread_mutex_unlock(&kv->map_lock);
-        if (status == DCI_OK)
+        const size_t after = pieces_after(pool, n_pieces), n = dci_kv_pool_blocks(pool, after);
+        void *pieces;
+        dci_status status = dci_kv_grow_shared(kv, pool->pieces, &pool->piece_capacity, after, sizeof(unsigned char *),
+                                               &pieces);
+        if (status == DCI_OK) {
+                pool->pieces = pieces;
                 status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, n, sizeof *pool->refs);
+        }
         if (status == DCI_OK)
                 status = dci_kv_grow(kv, (void **)&pool->free_list, &pool->free_capacity, n, sizeof *pool->free_list);
         return status;
@@ -107,7 +134,8 @@ static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
 static dci_status add_piece(dci_kv *kv)
 {
         dci_kv_pool *pool = &kv->pool;
-        const size_t n = dci_kv_pool_blocks(pool, pool->n_pieces + 1), more = n - pool->n_blocks;
+        const size_t p = dci_kv_pool_next_piece(pool), first = dci_kv_pool_blocks(pool, p),
+                     end = dci_kv_pool_blocks(pool, p + 1), more = end - first;
         void *memory;
         DCI_TRY(dci_kv_alloc_pages(kv, pool->piece_bytes, &memory));
         const int32_t refused = tell(kv, true, memory);
@@ -116,16 +144,22 @@ static dci_status add_piece(dci_kv *kv)
                 return dci_fail(DCI_ERR_FULL, "the hook refused %zu bytes of keys and values with %d",
                                 pool->piece_bytes, (int)refused);
         }
-        pool->pieces[pool->n_pieces++] = memory;
+        pool->pieces[p] = memory;
         kv->row_bytes += pool->piece_bytes;
         /* Low numbers are taken first. */
+        pool->ordered = pool->ordered && (p == pool->n_pieces || pool->n_free == 0);
         memmove(pool->free_list + more, pool->free_list, pool->n_free * sizeof *pool->free_list);
         for (size_t i = 0; i < more; i++) {
-                pool->refs[pool->n_blocks + i] = 0;
-                pool->free_list[i] = (int32_t)(n - 1 - i);
+                pool->refs[first + i] = 0;
+                pool->free_list[i] = (int32_t)(end - 1 - i);
         }
         pool->n_free += more;
-        pool->n_blocks = n;
+        if (p < pool->n_pieces) {
+                pool->n_gaps--;
+        } else {
+                pool->n_pieces++;
+                pool->n_blocks = end;
+        }
         return DCI_OK;
 }
 
@@ -135,11 +169,11 @@ size_t dci_kv_pool_bytes(const dci_kv *kv, size_t n)
         if (n <= pool->n_free || kv->config.layout != NULL)
                 return 0;
         const size_t n_pieces = (n - pool->n_free + pool->piece_blocks - 1) >> pool->piece_shift;
-        const size_t n_blocks = dci_kv_pool_blocks(pool, pool->n_pieces + n_pieces);
+        const size_t after = pieces_after(pool, n_pieces), n_blocks = dci_kv_pool_blocks(pool, after);
         size_t n_bytes;
         if (!dci_mul(n_pieces, pool->piece_bytes, &n_bytes) || n_bytes > SIZE_MAX / 2)
                 return SIZE_MAX / 2;
-        return n_bytes + dci_kv_grow_bytes(pool->piece_capacity, pool->n_pieces + n_pieces, sizeof *pool->pieces) +
+        return n_bytes + dci_kv_grow_bytes(pool->piece_capacity, after, sizeof(unsigned char *)) +
                dci_kv_grow_bytes(pool->block_capacity, n_blocks, sizeof *pool->refs) +
                dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
 }
@@ -152,7 +186,7 @@ static void order_free(dci_kv_pool *pool, size_t n)
                 return;
         size_t found = 0;
         for (size_t b = pool->n_blocks; b-- > 0;)
-                if (pool->refs[b] == 0)
+                if (pool->refs[b] == 0 && (pool->n_gaps == 0 || pool->pieces[b >> pool->piece_shift] != NULL))
                         pool->free_list[found++] = (int32_t)b;
         pool->ordered = true;
 }
@@ -161,10 +195,9 @@ static void order_free(dci_kv_pool *pool, size_t n)
 static dci_status add_pieces(dci_kv *kv, size_t n)
 {
         dci_kv_pool *pool = &kv->pool;
-        const size_t missing = n - pool->n_free;
-        if (kv->config.layout != NULL || missing > pool->max_blocks - pool->n_blocks)
-                return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free,
-                                pool->n_blocks);
+        const size_t missing = n - pool->n_free, there = dci_kv_pool_there(pool);
+        if (kv->config.layout != NULL || missing > pool->max_blocks - there)
+                return dci_fail(DCI_ERR_FULL, "%zu blocks are wanted, %zu of %zu are free", n, pool->n_free, there);
         const size_t n_pieces = (missing + pool->piece_blocks - 1) >> pool->piece_shift;
         DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, n)));
         DCI_TRY(grow_lists(kv, n_pieces));
@@ -179,6 +212,41 @@ dci_status dci_kv_pool_ready(dci_kv *kv, size_t n)
         if (status == DCI_OK)
                 order_free(&kv->pool, n);
         return status;
+}
+
+static bool is_unused(const dci_kv_pool *pool, size_t piece)
+{
+        size_t b = dci_kv_pool_blocks(pool, piece);
+        const size_t end = dci_kv_pool_blocks(pool, piece + 1);
+        while (b < end && pool->refs[b] == 0)
+                b++;
+        return pool->pieces[piece] != NULL && b == end;
+}
+
+void dci_kv_pool_trim(dci_kv *kv)
+{
+        dci_kv_pool *pool = &kv->pool;
+        size_t n = 0;
+        if (kv->config.layout != NULL)
+                return;
+        for (size_t p = pool->n_pieces; p-- > 0;) {
+                if (!is_unused(pool, p))
+                        continue;
+                tell(kv, false, pool->pieces[p]);
+                dci_kv_free(kv, pool->pieces[p], pool->piece_bytes);
+                kv->row_bytes -= pool->piece_bytes;
+                pool->pieces[p] = NULL; /* no worker reads blocks of it */
+                pool->n_gaps++;
+        }
+        for (size_t i = 0; i < pool->n_free; i++)
+                if (pool->pieces[(size_t)pool->free_list[i] >> pool->piece_shift] != NULL)
+                        pool->free_list[n++] = pool->free_list[i];
+        pool->n_free = n;
+        while (pool->n_pieces > 0 && pool->pieces[pool->n_pieces - 1] == NULL) {
+                pool->n_pieces--;
+                pool->n_gaps--;
+                pool->n_blocks = dci_kv_pool_blocks(pool, pool->n_pieces);
+        }
 }
 
 int32_t dci_kv_pool_alloc(dci_kv *kv)
@@ -217,7 +285,9 @@ dci_kv_page dci_kv_page_at(const dci_kv *kv, size_t layer, int32_t block, size_t
         }
         const dci_kv_pool *pool = &kv->pool;
         const size_t page_bytes = kv->config.page_tokens * (kv->dim_k + kv->dim_v) * es;
-        unsigned char *page = pool->pieces[b >> pool->piece_shift] +
+        /* By name, since GCC 12 reads an atomic pointer that is indexed as another. */
+        unsigned char *const *pieces = atomic_load_explicit(&pool->pieces, memory_order_acquire);
+        unsigned char *page = pieces[b >> pool->piece_shift] +
                               (layer * pool->piece_blocks + (b & (pool->piece_blocks - 1))) * pool->block_bytes +
                               head * page_bytes;
         return (dci_kv_page){.keys = page,

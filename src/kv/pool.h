@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Blocks of rows, with counted references: forks share blocks and copy one before they write to it. Pieces of several
- * blocks are allocated together and stay until dci_kv_pool_destroy; released blocks return to a free list. With a
+ * blocks are allocated together and stay until dci_kv_pool_trim; released blocks return to a free list. With a
  * layout, rows are in the caller's arrays, and with DCI_KV_BLOCKS_BY_CALLER the caller also says which sequence has
  * which block.
  */
@@ -14,8 +14,13 @@
 dci_status dci_kv_pool_init(dci_kv *kv);
 void dci_kv_pool_destroy(dci_kv *kv);
 
-/* Blocks in n_pieces pieces. The last piece may have memory for more than max_blocks, which has no numbers. */
+/* Numbers of blocks in n_pieces pieces. The last piece may have memory for more than max_blocks, which has no numbers. */
 size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces);
+/* Of these, blocks that have memory; and the number of the piece that is allocated next. */
+size_t dci_kv_pool_there(const dci_kv_pool *pool);
+size_t dci_kv_pool_next_piece(const dci_kv_pool *pool);
+/* Frees pieces of which no block is in use. */
+void dci_kv_pool_trim(dci_kv *kv);
 /* Makes n blocks free. For many, the lowest numbers come first, so that neighbours are taken where there are some. */
 dci_status dci_kv_pool_ready(dci_kv *kv, size_t n);
 /* The bytes that this would allocate. */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/*
- * The end of a prompt: a worker builds its groups while the caller goes on. All memory is allocated by the call, so the work itself cannot
- * fail.
- */
+/* The end of a prompt: workers build its groups while the caller goes on. All memory is allocated by the call, so the
+ * work itself cannot fail. */
 #include "core/internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The end of a prompt: the call allocates all memory, and a worker builds the groups (worker.h). */
+/* The end of a prompt: the call allocates all memory, and workers build the groups (worker.h). */
 #ifndef DCI_KV_PROMPT_H
 #define DCI_KV_PROMPT_H
 

@@ -100,12 +100,20 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
                 free_layer(kv, &sequence->layers[i]);
         /* From the end: the next sequence gets them in the order that they were in. */
         dci_kv_truncate_table(kv, sequence, 0);
-        dci_kv_free(kv, sequence->table, sequence->table_capacity * sizeof *sequence->table);
+        dci_kv_free(kv, sequence->table, sequence->table_capacity * sizeof(int32_t));
         dci_kv_free(kv, sequence->selection, dci_kv_selection_cache_bytes(kv));
         dci_kv_free(kv, sequence->layers, layers_bytes(kv));
         dci_kv_free(kv, sequence, sizeof *sequence);
         kv->n_sequences--;
         memmove(kv->sequences + at, kv->sequences + at + 1, (kv->n_sequences - at) * sizeof(void *));
+}
+
+dci_status dci_kv_grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
+{
+        void *table;
+        DCI_TRY(dci_kv_grow_shared(kv, sequence->table, &sequence->table_capacity, n_blocks, sizeof(int32_t), &table));
+        sequence->table = table;
+        return DCI_OK;
 }
 
 void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens)
@@ -301,7 +309,7 @@ static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, 
                                 "a fork at %zu tokens cuts through a block of %zu, which the caller's blocks cannot be "
                                 "copied from: fork at whole blocks",
                                 n, per_page);
-        DCI_TRY(dci_kv_grow(kv, (void **)&to->table, &to->table_capacity, n_blocks, sizeof *to->table));
+        DCI_TRY(dci_kv_grow_table(kv, to, n_blocks));
         if (n_blocks > whole)
                 DCI_TRY(dci_kv_pool_ready(kv, 1));
         for (size_t b = 0; b < whole; b++) {

@@ -16,6 +16,8 @@ size_t dci_kv_grouped_within(const dci_kv *kv, const dci_kv_layer *layer, size_t
 /* How many of a head's fixed candidates are within n tokens; they go to out, which may be the head's own list or NULL.
  * */
 size_t dci_kv_fixed_within(const dci_kv *kv, const dci_kv_head *head, size_t n, int32_t *out);
+/* Makes room for n_blocks in the table of blocks. */
+dci_status dci_kv_grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks);
 /* Releases blocks beyond those of n tokens. */
 void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_tokens);
 

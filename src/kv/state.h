@@ -6,7 +6,7 @@
  *
  *      n            tokens appended; the first `sink` of them have no groups
  *      n_grouped    candidates that have groups: [0, n_grouped)
- *      prompt       OPEN until dci_kv_end_prompt, WAITING while a worker builds the prompt's groups, then DONE
+ *      prompt       OPEN until dci_kv_end_prompt, WAITING while workers build the prompt's groups, then DONE
  *
  * A step that was reserved is open until it ends or is aborted; layers then have between n and n + n_reserved tokens.
  */
@@ -78,8 +78,8 @@ struct dci_kv_sequence {
         size_t n, n_reserved; /* tokens of whole steps; of the open one */
         bool open;            /* a step */
         bool resident;
-        bool leaves;    /* resident until the open step ends */
-        int32_t *table; /* blocks */
+        bool leaves;            /* resident until the open step ends */
+        int32_t *_Atomic table; /* blocks; read by workers: replaced by dci_kv_grow_shared */
         size_t n_table, table_capacity;
         dci_kv_layer *layers;
         unsigned char *selection; /* memory of the layers' dci_kv_selection_cache */

@@ -17,17 +17,6 @@
 #include "kv/stages/schedule.h"
 #include "kv/step.h"
 
-static dci_status grow_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_blocks)
-{
-        if (n_blocks <= sequence->table_capacity)
-                return DCI_OK;
-        pthread_mutex_lock(&kv->map_lock);
-        const dci_status status = dci_kv_grow(kv, (void **)&sequence->table, &sequence->table_capacity, n_blocks,
-                                              sizeof *sequence->table);
-        pthread_mutex_unlock(&kv->map_lock);
-        return status;
-}
-
 static size_t wanted(const size_t *n_tokens, size_t i)
 {
         return n_tokens != NULL ? n_tokens[i] : 1;
@@ -65,9 +54,7 @@ static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
         const int32_t old = sequence->table[at], own = dci_kv_pool_alloc(kv);
         dci_kv_copy_rows(kv, old, own, sequence->n % per_page);
-        pthread_mutex_lock(&kv->map_lock);
-        sequence->table[at] = own;
-        pthread_mutex_unlock(&kv->map_lock);
+        sequence->table[at] = own; /* no unit reads this entry: a prompt that is worked on shares no partial block */
         dci_kv_pool_release(kv, old);
 }
 
@@ -119,7 +106,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         if (kv->former.host_plans)
                 DCI_TRY(dci_kv_plans_ready(kv, longest));
         for (size_t i = 0; i < n_sequences; i++)
-                DCI_TRY(grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i))));
+                DCI_TRY(dci_kv_grow_table(kv, found[i], dci_kv_blocks_of(kv, found[i]->n + wanted(n_tokens, i))));
         for (size_t i = 0; i < n_sequences; i++)
                 DCI_TRY(dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i)));
         if (blocks > 0)
@@ -188,7 +175,7 @@ static dci_status assign_blocks(dci_kv *kv, dci_kv_sequence *sequence, size_t n_
         if (n_blocks > dci_kv_blocks_of(kv, DCI_KV_MAX_TOKENS) - sequence->n_table)
                 return dci_fail(DCI_ERR_LIMIT, "sequence %lld has %zu blocks and would get %zu more",
                                 (long long)sequence->id, sequence->n_table, n_blocks);
-        const dci_status status = grow_table(kv, sequence, sequence->n_table + n_blocks);
+        const dci_status status = dci_kv_grow_table(kv, sequence, sequence->n_table + n_blocks);
         for (size_t i = 0; i < n_blocks && status == DCI_OK; i++) {
                 dci_kv_pool_retain(kv, blocks[i]);
                 sequence->table[sequence->n_table++] = blocks[i];

@@ -14,6 +14,7 @@
 #include "kv/stages/summary_codes.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
+#include "kv/worker.h"
 #include "sketch/fit.h"
 
 /* --- forming ------------------------------------------------------------------------------------------------------ */
@@ -68,12 +69,15 @@ dci_status dci_kv_build_ready(dci_kv *kv)
 {
         if (kv->building.memory != NULL)
                 return DCI_OK;
-        const size_t n_areas = (size_t)atomic_load(&kv->context->n_threads) + 1;
-        const size_t bytes = dci_kv_build_bytes(kv);
-        void *memory;
-        const dci_status status = dci_kv_alloc(kv, n_areas * bytes, &memory);
+        const size_t n_threads = (size_t)atomic_load(&kv->context->n_threads), n_bytes = dci_kv_build_bytes(kv),
+                     wanted = n_threads < DCI_KV_SCRATCH / n_bytes ? n_threads : DCI_KV_SCRATCH / n_bytes;
+        dci_kv_scratch scratch;
+        DCI_TRY(dci_kv_alloc_areas(kv, most(wanted, 2), n_bytes, &scratch)); /* 2: one is not a worker's */
+        const dci_status status = dci_kv_areas_init(kv, scratch.n_areas);
         if (status == DCI_OK)
-                kv->building = (dci_kv_scratch){memory, n_areas, bytes};
+                kv->building = scratch;
+        else
+                dci_kv_free(kv, scratch.memory, scratch.n_areas * scratch.area_bytes);
         return status;
 }
 
@@ -96,13 +100,11 @@ static void find_next(walk *w, size_t at)
         w->n_next = room < left ? room : left;
         if (w->n_next == 0)
                 return;
-        pthread_mutex_lock(&w->kv->map_lock);
         if (w->n == w->n_rows)
                 dci_kv_rows_of(w->kv, w->layer, w->head, sink + at, w->n_next, w->f->next_keys, w->f->next_values);
         for (size_t i = 0; i < w->n_next && w->n > w->n_rows; i++)
                 dci_kv_rows_of(w->kv, w->layer, w->head, sink + (at + i) * w->n / w->n_rows, 1, w->f->next_keys + i,
                                w->f->next_values + i);
-        pthread_mutex_unlock(&w->kv->map_lock);
 }
 
 /* A chunk is a multiple of a tile, and `first` of a page: no tile crosses a chunk if tiles begin at their multiples. */

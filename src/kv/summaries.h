@@ -10,7 +10,8 @@
 
 #include "kv/transform.h"
 
-/* Scratch: one area for each thread of the context, after one for the worker. */
+/* Scratch: an area for each thread of the context, two at least (worker.h); fewer where they exceed DCI_KV_SCRATCH or
+ * memory is short. */
 dci_status dci_kv_build_ready(dci_kv *kv);
 size_t dci_kv_build_bytes(const dci_kv *kv);
 DCI_INLINE void *dci_kv_build_area(const dci_kv *kv, size_t area)

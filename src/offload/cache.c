@@ -11,6 +11,7 @@
 #include "kv/stages/stages.h"
 #include "offload/clusters.h"
 #include "offload/fetch_baselines.h"
+#include "offload/history.h"
 #include "offload/layout.h"
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
@@ -20,6 +21,7 @@
 #include "offload/prompt_kmeans.h"
 #include "offload/resident.h"
 #include "offload/schedule.h"
+#include "offload/swap.h"
 #include "offload/tail.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)
@@ -189,13 +191,20 @@ static void set_layers(dci_gpu_kv *kv)
         }
 }
 
-enum { ALONE = 5, N_EVENTS = ALONE + DCI_GPU_KV_RECORDS + DCI_GPU_KV_STAGING };
+enum { ALONE = 9, N_EVENTS = ALONE + DCI_GPU_KV_RECORDS + DCI_GPU_KV_STAGING };
 
 /* Lists the events of the object, but for those of its layers. */
 static void find_events(dci_gpu_kv *kv, void **out[N_EVENTS])
 {
-        void **const alone[ALONE] = {&kv->main_event, &kv->side_event, &kv->step_event, &kv->query_event,
-                                     &kv->baselines->fetched};
+        void **const alone[ALONE] = {&kv->main_event,
+                                     &kv->side_event,
+                                     &kv->step_event,
+                                     &kv->query_event,
+                                     &kv->baselines->fetched,
+                                     &kv->history->buffers[0].copied,
+                                     &kv->history->buffers[0].released,
+                                     &kv->history->buffers[1].copied,
+                                     &kv->history->buffers[1].released};
         memcpy(out, alone, sizeof alone);
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
                 out[ALONE + i] = &kv->record_events[i];
@@ -208,10 +217,14 @@ static dci_status create_events(dci_gpu_kv *kv)
         void **events[N_EVENTS];
         find_events(kv, events);
         DCI_TRY(kv->ops->stream_create(kv->gpu, &kv->side));
+        DCI_TRY(kv->ops->stream_create(kv->gpu, &kv->history_stream));
         for (size_t i = 0; i < N_EVENTS; i++)
                 DCI_TRY(kv->ops->event_create(kv->gpu, false, events[i]));
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 DCI_TRY(kv->ops->event_create(kv->gpu, false, &kv->layers[l].arrived));
+                for (size_t i = 0; i < 2; i++)
+                        DCI_TRY(kv->ops->event_create(kv->gpu, false, &kv->layers[l].stored[i]));
+        }
         return DCI_OK;
 }
 
@@ -222,11 +235,16 @@ static void destroy_events(dci_gpu_kv *kv)
         for (size_t i = 0; i < N_EVENTS; i++)
                 if (*events[i] != NULL)
                         kv->ops->event_destroy(kv->gpu, *events[i]);
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (kv->layers[l].arrived != NULL)
-                        kv->ops->event_destroy(kv->gpu, kv->layers[l].arrived);
+        for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                void *const of_layer[] = {kv->layers[l].arrived, kv->layers[l].stored[0], kv->layers[l].stored[1]};
+                for (size_t i = 0; i < sizeof of_layer / sizeof *of_layer; i++)
+                        if (of_layer[i] != NULL)
+                                kv->ops->event_destroy(kv->gpu, of_layer[i]);
+        }
         if (kv->side != NULL)
                 kv->ops->stream_destroy(kv->gpu, kv->side);
+        if (kv->history_stream != NULL)
+                kv->ops->stream_destroy(kv->gpu, kv->history_stream);
 }
 
 /* The object and its parts are one allocation, which layers, rows and hints follow. */
@@ -242,6 +260,7 @@ typedef struct whole {
         dci_gpu_kv_tail tail;
         dci_gpu_kv_baselines baselines;
         dci_gpu_kv_prompts prompts;
+        dci_gpu_kv_history_buffers history;
 } whole;
 
 static size_t lay_out(const dci_kv_config *shape, const dci_gpu_kv_config *config, void *memory)
@@ -272,7 +291,8 @@ static size_t lay_out(const dci_kv_config *shape, const dci_gpu_kv_config *confi
                                      .learned = &w->learned,
                                      .tail = &w->tail,
                                      .baselines = &w->baselines,
-                                     .prompts = &w->prompts};
+                                     .prompts = &w->prompts,
+                                     .history = &w->history};
         return n_bytes;
 }
 
@@ -341,6 +361,7 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
                 made->rows[r].id = -1;
         dci_gpu_retain(gpu);
         pthread_mutex_init(&made->lock, NULL);
+        dci_gpu_kv_prompts_init(made);
         set_sizes(made);
         const dci_status status = create(made, kv, config == NULL || config->planner == DCI_GPU_PLAN_AUTO);
         if (status == DCI_OK)
@@ -360,10 +381,16 @@ void dci_gpu_kv_destroy(dci_gpu_kv *kv)
         dci_may_fail(true);
         if (kv->step_event != NULL)
                 (void)dci_gpu_kv_drain(kv);
+        if (kv->side != NULL) /* notices to the host, also where a step is captured and nothing was drained */
+                (void)kv->ops->stream_wait(kv->gpu, kv->side);
         dci_may_fail(false);
+        dci_gpu_kv_prompts_stop(kv);
         destroy_events(kv);
         dci_gpu_kv_prompts_destroy(kv);
+        while (kv->swapped != NULL)
+                dci_gpu_kv_swap_free(kv, kv->swapped);
         dci_kv_destroy(kv->host);
+        dci_gpu_kv_history_free(kv);
         dci_gpu_kv_free_all(kv);
         pthread_mutex_destroy(&kv->lock);
         dci_context_retain(context);
@@ -384,11 +411,11 @@ static dci_status poll_rows(dci_gpu_kv *kv, size_t n, const int64_t *sequences, 
         if (n > 0 && (sequences == NULL || out_bad == NULL))
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", sequences == NULL ? "sequences" : "out_bad");
         for (size_t i = 0; i < n; i++)
-                if (dci_gpu_kv_find(kv, sequences[i]) == NULL)
-                        return DCI_ERR_NOT_FOUND;
+                if (dci_gpu_kv_find(kv, sequences[i]) == NULL && dci_gpu_kv_find_swapped(kv, sequences[i]) == NULL)
+                        return dci_gpu_kv_no_row(kv, sequences[i]);
         for (size_t i = 0; i < n; i++) {
-                const size_t row = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
-                out_bad[i] = *(volatile const int32_t *)&kv->bad[row] != 0;
+                const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
+                out_bad[i] = row != NULL ? dci_gpu_kv_bad(kv, row) : dci_gpu_kv_find_swapped(kv, sequences[i])->bad;
         }
         return DCI_OK;
 }
@@ -424,7 +451,8 @@ static dci_status read_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
 {
         uint64_t sums[3] = {0}, taken = 0;
         const size_t n_resident = kv->resident->n_slots - kv->resident->n_free,
-                     page_bytes = kv->n_sparse * kv->host->pool.block_bytes;
+                     page_bytes = kv->n_sparse * kv->host->pool.block_bytes,
+                     buffer_bytes = kv->buffer_bytes + kv->prompt_kmeans->work_bytes + dci_gpu_kv_history_bytes(kv);
         DCI_TRY(dci_gpu_kv_drain(kv));
         DCI_TRY(add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums));
         if (kv->resident->n_slots > 0)
@@ -434,7 +462,7 @@ static dci_status read_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                                       .lane_bytes = kv->lane_bytes,
                                       .dense_bytes = kv->pool->dense_bytes,
                                       .table_bytes = kv->table_bytes,
-                                      .buffer_bytes = kv->buffer_bytes + kv->prompt_kmeans->work_bytes,
+                                      .buffer_bytes = buffer_bytes,
                                       .pinned_bytes = kv->pinned_bytes + kv->pool->n_bytes,
                                       .sink = kv->shape.sink,
                                       .ring = kv->config.ring_tokens,

@@ -9,37 +9,71 @@
 
 void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t max_rows)
 {
-        const size_t n = kv->config.max_sequences;
+        const size_t n = kv->config.max_sequences,
+                     enough = kv->config.piece_bytes < PIECE_BYTES ? kv->config.piece_bytes : PIECE_BYTES;
         s->head_bytes = head_bytes;
         s->chunk_bytes = kv->shape.n_kv_heads * head_bytes;
         s->max_chunks = dci_gpu_kv_count_chunks(max_rows);
         const size_t most = n * s->max_chunks;
-        while (((size_t)1 << s->piece_shift) < most && (s->chunk_bytes * kv->n_sparse << s->piece_shift) < PIECE_BYTES)
+        while (((size_t)1 << s->piece_shift) < most && (s->chunk_bytes * kv->n_sparse << s->piece_shift) < enough)
                 s->piece_shift++;
         s->piece_bytes = s->chunk_bytes * kv->n_sparse << s->piece_shift;
         s->piece_capacity = (most + ((size_t)1 << s->piece_shift) - 1) >> s->piece_shift;
 }
 
+static void free_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t p)
+{
+        if (s->pieces[p] == NULL)
+                return;
+        dci_gpu_kv_free_device(kv, s->pieces[p], s->piece_bytes);
+        kv->summary_bytes -= s->piece_bytes;
+        s->pieces[p] = NULL;
+}
+
 void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
-        while (s->n_pieces > 0) {
-                dci_gpu_kv_free_device(kv, s->pieces[--s->n_pieces], s->piece_bytes);
-                kv->summary_bytes -= s->piece_bytes;
+        for (size_t p = 0; p < s->n_pieces; p++)
+                free_piece(kv, s, p);
+        s->n_pieces = 0;
+}
+
+void dci_gpu_kv_store_trim(dci_gpu_kv *kv, dci_gpu_kv_store *s)
+{
+        size_t left = 0;
+        for (size_t p = 0; p < s->n_pieces; p++) {
+                bool used = false;
+                for (size_t c = p << s->piece_shift; c < (p + 1) << s->piece_shift; c++)
+                        used = used || s->refs[c] > 0;
+                if (!used)
+                        free_piece(kv, s, p);
         }
+        for (size_t i = 0; i < s->n_free; i++)
+                if (s->pieces[(size_t)s->free_list[i] >> s->piece_shift] != NULL)
+                        s->free_list[left++] = s->free_list[i];
+        s->n_free = left;
+        while (s->n_pieces > 0 && s->pieces[s->n_pieces - 1] == NULL)
+                s->n_pieces--;
+        s->n_uploaded = s->n_uploaded < s->n_pieces ? s->n_uploaded : s->n_pieces;
 }
 
 static dci_status take_piece(dci_gpu_kv *kv, dci_gpu_kv_store *s)
 {
         const size_t n = (size_t)1 << s->piece_shift;
-        if (s->n_pieces == s->piece_capacity)
+        size_t p = 0;
+        while (p < s->n_pieces && s->pieces[p] != NULL)
+                p++;
+        if (p == s->piece_capacity)
                 return dci_fail(DCI_ERR_FULL,
                                 "%zu sequences of %zu tokens need %zu pieces for summaries, which are there",
                                 kv->config.max_sequences, kv->config.max_tokens, s->piece_capacity);
-        DCI_TRY(dci_gpu_kv_alloc_device(kv, s->piece_bytes, &s->pieces[s->n_pieces]));
-        const size_t first = s->n_pieces++ << s->piece_shift;
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, s->piece_bytes, &s->pieces[p]));
+        s->n_pieces = p < s->n_pieces ? s->n_pieces : p + 1;
+        s->n_uploaded = s->n_uploaded < p ? s->n_uploaded : p;
         kv->summary_bytes += s->piece_bytes;
-        for (size_t i = n; i-- > 0;)
-                s->free_list[s->n_free++] = (int32_t)(first + i);
+        for (size_t i = n; i-- > 0;) {
+                s->refs[(p << s->piece_shift) + i] = 0;
+                s->free_list[s->n_free++] = (int32_t)((p << s->piece_shift) + i);
+        }
         return DCI_OK;
 }
 

@@ -9,7 +9,8 @@
  * references; a chunk that is written to belongs to one row.
  *
  * Sizes are set by dci_gpu_kv_store_init, tables are placed by layout.c, pieces are allocated as they are needed and
- * freed at the end. dci_gpu_kv_store_ready allocates what the following calls take, so that these cannot fail.
+ * stay until dci_gpu_kv_store_trim, which leaves gaps among the numbers of chunks. dci_gpu_kv_store_ready allocates what
+ * the following calls take, so that these cannot fail.
  */
 #ifndef DCI_OFFLOAD_CHUNK_STORE_H
 #define DCI_OFFLOAD_CHUNK_STORE_H
@@ -17,10 +18,10 @@
 #include "offload/state.h"
 
 typedef struct dci_gpu_kv_store {
-        size_t head_bytes, chunk_bytes; /* of a head's part; of a chunk */
-        size_t max_chunks;              /* of a row */
-        size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded;
-        unsigned char **pieces, **device_pieces;
+        size_t head_bytes, chunk_bytes;                                        /* of a head's part; of a chunk */
+        size_t max_chunks;                                                     /* of a row */
+        size_t piece_shift, piece_bytes, piece_capacity, n_pieces, n_uploaded; /* n_pieces: with gaps */
+        unsigned char **pieces, **device_pieces;                               /* NULL: a gap */
         int32_t *numbers, *device_numbers; /* [row][max_chunks]; the host's copy is locked */
         size_t *n_chunks;                  /* of each row */
         uint32_t *refs;                    /* by chunk */
@@ -31,6 +32,8 @@ typedef struct dci_gpu_kv_store {
 /* Sizes, for rows of at most max_rows summaries. */
 void dci_gpu_kv_store_init(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t head_bytes, size_t max_rows);
 void dci_gpu_kv_store_destroy(dci_gpu_kv *kv, dci_gpu_kv_store *s);
+/* Frees pieces of which no chunk is in use. The device is idle. */
+void dci_gpu_kv_store_trim(dci_gpu_kv *kv, dci_gpu_kv_store *s);
 /* Makes sure that n more chunks are free. */
 dci_status dci_gpu_kv_store_ready(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t n);
 /* Takes a free chunk for its first owner; takes away one owner. */

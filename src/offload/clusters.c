@@ -432,7 +432,7 @@ dci_status dci_gpu_kv_clusters_reserve(dci_gpu_kv *kv)
 dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
-        if (kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
+        if (dci_gpu_kv_bad(kv, row) != 0)
                 return DCI_OK;
         DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
         DCI_TRY(dci_kv_build_next(kv->host, row->id, true));
@@ -469,6 +469,11 @@ static bool truncate_groups(const dci_gpu_kv *kv, const dci_gpu_kv_row *from, co
                 less = less || left < there;
         }
         return less;
+}
+
+dci_status dci_gpu_kv_clusters_restore(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        return upload(kv, row);
 }
 
 dci_status dci_gpu_kv_clusters_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)

@@ -42,6 +42,8 @@ dci_status dci_gpu_kv_clusters_reserve(dci_gpu_kv *kv);
 /* The host builds what a prompt that has ended gives, or all that is due, and the device gets a copy. */
 dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* The device gets a copy of all that the host has built. */
+dci_status dci_gpu_kv_clusters_restore(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_clusters_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to);
 /* After the host's sequence was truncated. */
 dci_status dci_gpu_kv_clusters_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row);

@@ -64,6 +64,7 @@ static dci_status replay(dci_gpu_kv *kv)
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 DCI_TRY(dci_kv_append_later(kv->host, l, kv->step.n, kv->step.ids, kv->step.wanted, &rows));
                 kv->layers[l].appended = true;
+                kv->layers[l].rows.keys = NULL; /* those of the capture, which may be gone */
         }
         kv->step.bound = kv->config.max_tokens;
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {

@@ -119,7 +119,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         const size_t n = kv->config.max_sequences;
         for (size_t i = 0; i < DCI_GPU_KV_RECORDS; i++)
                 kv->records[i] = part(a, dci_gpu_kv_record_ints(kv, n), sizeof(int32_t));
-        kv->bad = part(a, n, sizeof(int32_t));
+        kv->bad = part(a, times(n, kv->shape.n_layers, 1), sizeof(int32_t));
         kv->pool->tables = part(a, times(n, kv->max_blocks, 1), sizeof(int32_t));
         kv->pool->pieces = part(a, kv->pool->piece_capacity, sizeof(void *));
         kv->pool->dense_pieces = part(a, kv->n_dense > 0 ? kv->pool->piece_capacity : 0, sizeof(void *));
@@ -222,6 +222,12 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
                      scores = times(lists, p->max_groups, kv->group);
         p->scores = part(a, scores > sums ? scores : sums, sizeof(float));
         p->parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
+        p->preselect.scores = part(a, times(lists, p->preselect.max_means, kv->group), sizeof(float));
+        if (p->preselect.wanted > 0) {
+                p->preselect.parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
+                p->preselect.units = part(a, times(lists, p->preselect.stride, 1), sizeof(int32_t));
+                p->preselect.n_scored = part(a, lists, sizeof(int32_t));
+        }
         p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
         p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
@@ -266,6 +272,7 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
         for (size_t l = 0; l < kv->shape.n_layers; l++)
                 kv->layers[l].plan.slots = slots;
         kv->names = part(a, n, sizeof *kv->names);
+        kv->pool->used = part(a, kv->n_dense > 0 ? kv->pool->piece_capacity : 0, sizeof *kv->pool->used);
         kv->step.ids = part(a, n, sizeof *kv->step.ids);
         kv->step.wanted = part(a, n, sizeof *kv->step.wanted);
         kv->step.rows = part(a, n, sizeof *kv->step.rows);
@@ -298,17 +305,28 @@ static size_t lanes_bytes(const dci_gpu_kv *kv)
 
 /* --- allocation --------------------------------------------------------------------------------------------------- */
 
-/* Sizes the pool for the blocks of all sequences, with one more each while a shared block is copied. */
+/* Pieces for the blocks of so many sequences, with one more each while a shared block is copied. */
+static size_t pieces_for(const dci_gpu_kv *kv, size_t n_sequences, size_t *out_blocks)
+{
+        const dci_kv_pool *pool = &kv->host->pool;
+        const size_t n = times(n_sequences, kv->max_blocks + 1, 1);
+        *out_blocks = n < pool->max_blocks ? n : pool->max_blocks;
+        return (*out_blocks + pool->piece_blocks - 1) / pool->piece_blocks + 1;
+}
+
+/* Sizes the pool. Graphs have the addresses of its tables, so these have room for sequences that are swapped out. */
 static void size_pieces(dci_gpu_kv *kv)
 {
         const dci_kv_pool *pool = &kv->host->pool;
-        size_t n = times(kv->config.max_sequences, kv->max_blocks + 1, 1);
-        n = n < pool->max_blocks ? n : pool->max_blocks;
-        kv->pool->piece_capacity = (n + pool->piece_blocks - 1) / pool->piece_blocks + 1;
+        size_t n, all;
+        const size_t with_rows = pieces_for(kv, kv->config.max_sequences, &n),
+                     most = pieces_for(kv, kv->config.max_sequences + DCI_GPU_KV_SWAPPED, &all);
+        kv->pool->piece_capacity =
+                most - with_rows < DCI_GPU_KV_MORE_PIECES ? most : with_rows + DCI_GPU_KV_MORE_PIECES;
         kv->pool->dense_piece_bytes = kv->n_dense * pool->piece_blocks * pool->block_bytes;
         if (kv->n_sparse > 0) {
-                const size_t most = kv->config.device_resident_bytes / (kv->n_sparse * pool->block_bytes);
-                kv->resident->n_slots = most < n ? most : n;
+                const size_t fit = kv->config.device_resident_bytes / (kv->n_sparse * pool->block_bytes);
+                kv->resident->n_slots = fit < n ? fit : n;
         }
 }
 
@@ -331,7 +349,7 @@ static dci_status clear(dci_gpu_kv *kv)
 {
         const dci_gpu_ops *ops = kv->ops;
         const size_t lanes = kv->n_sparse * kv->n_lists;
-        memset(kv->bad, 0, kv->config.max_sequences * sizeof *kv->bad);
+        memset(kv->bad, 0, kv->config.max_sequences * kv->shape.n_layers * sizeof *kv->bad);
         if (kv->planner.on) {
                 memset(kv->summaries->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
                 memset(kv->ids->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));

@@ -86,13 +86,13 @@ typedef struct coding {
         size_t ld;
 } coding;
 
-static void rest_task(void *arg, size_t task, size_t worker)
+static void rest_task(void *arg, size_t task, size_t area)
 {
         const coding *c = arg;
         if (c->layer->heads[task].keys->coder.kind == DCI_CODER_LEARNED) /* others are formed */
                 dci_kv_build_rest(c->kv, c->layer, task, c->first, c->layer->n_grouped,
                                   c->residuals == NULL ? NULL : c->residuals + task * c->ld,
-                                  dci_kv_build_area(c->kv, worker + 1));
+                                  dci_kv_build_area(c->kv, area));
 }
 
 /* The device has codes of the first n_missing candidates of a layer whose prompt is due; residuals, ld apart by head,
@@ -102,8 +102,8 @@ static dci_status set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residu
         coding c = {kv, layer, residuals == NULL ? 0 : layer->n_missing, residuals, ld};
         DCI_TRY(dci_kv_lock(kv));
         const size_t n_heads = kv->config.n_kv_heads, tokens = layer->n_grouped - c.first;
-        dci_status status = dci_kv_spread(kv, kv->building.n_areas - 1, n_heads,
-                                          tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
+        dci_status status =
+                dci_kv_spread_build(kv, n_heads, tokens * n_heads * 16 * (kv->dim_k + kv->dim_v), rest_task, &c);
         if (status == DCI_OK) {
                 layer->prompt_due = false;
                 layer->n_missing = c.first;
@@ -112,7 +112,7 @@ static dci_status set_codes(dci_kv *kv, dci_kv_layer *layer, const float *residu
         return status;
 }
 
-static void missing_task(void *arg, size_t task, size_t worker)
+static void missing_task(void *arg, size_t task, size_t area)
 {
         const coding *c = arg;
         dci_kv *kv = c->kv;
@@ -122,7 +122,7 @@ static void missing_task(void *arg, size_t task, size_t worker)
         dci_kv_head copy = c->layer->heads[head];
         memset(memory, 0, kv->summary_bytes);
         dci_kv_rebuild_chunk(kv, c->layer, head, &copy, chunk, c->layer->n_missing, memory,
-                             dci_kv_build_area(kv, worker + 1));
+                             dci_kv_build_area(kv, area));
 }
 
 dci_status dci_gpu_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first)
@@ -137,8 +137,8 @@ dci_status dci_gpu_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t firs
         if (status == DCI_OK) /* forks may have more in a chunk than this one */
                 status = dci_kv_make_chunks_exclusive(kv, layer, first, layer->n_grouped);
         if (status == DCI_OK)
-                status = dci_kv_spread(kv, kv->building.n_areas - 1, n_chunks * n_heads,
-                                       n * n_heads * 16 * (kv->dim_k + kv->dim_v), missing_task, &c);
+                status = dci_kv_spread_build(kv, n_chunks * n_heads, n * n_heads * 16 * (kv->dim_k + kv->dim_v),
+                                             missing_task, &c);
         if (status == DCI_OK)
                 layer->n_missing = first;
         dci_kv_unlock(kv);
@@ -270,6 +270,16 @@ dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         DCI_TRY(dci_kv_wait(kv->host, row->id));
         return dci_kv_some_prompt_due(kv->host, dci_gpu_kv_host_sequence(kv, row)) ? dci_gpu_kv_learned_upload(kv, row)
                                                                                    : DCI_OK;
+}
+
+dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        DCI_TRY(dci_kv_wait(kv->host, row->id));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (sequence->layers[l].prompt_due)
+                        DCI_TRY(set_codes(kv->host, &sequence->layers[l], NULL, 0));
+        return DCI_OK;
 }
 
 /* --- a prompt that ends in a step which plans --------------------------------------------------------------------- */

@@ -41,6 +41,8 @@ size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
  * shared or truncated. */
 dci_status dci_gpu_kv_learned_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_learned_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+/* The host encodes ended prompts that the device has not: of a sequence without a row. */
+dci_status dci_gpu_kv_learned_settle(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Before a layer's plan, when the host knows that its prompts have ended: encodes those of the step, all or (without
  * memory) none. */
 dci_status dci_gpu_kv_learned_plan(dci_gpu_kv *kv, size_t layer);

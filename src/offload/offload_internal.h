@@ -37,6 +37,9 @@
 #define DCI_GPU_KV_STAGING 8                 /* buffers through which a prompt's rows go to the host, in turn */
 #define DCI_GPU_LEARNED_BLOCK ((size_t)4096) /* bytes of 32 rows' learned codes that the device takes, at most */
 #define DCI_GPU_KV_MAX_SEQUENCES ((size_t)4096)
+/* Sequences of max_tokens that tables of host memory have room for beyond max_sequences; in at most so many pieces. */
+#define DCI_GPU_KV_SWAPPED ((size_t)64)
+#define DCI_GPU_KV_MORE_PIECES ((size_t)65536)
 
 /* Where a row's transforms and summaries are up to date (kv/former.h). */
 enum {
@@ -65,9 +68,19 @@ typedef struct dci_gpu_kv_row {
         } step;
         /* Resident pages (resident.c). */
         uint32_t stepped;          /* the last step that it was in */
+        uint32_t asked;            /* the last step in which the caller asked for all of its rows (history.h) */
         size_t n_resident, oldest; /* pages; none before this one is resident */
         size_t cursor;             /* of the step that evicts */
 } dci_gpu_kv_row;
+
+/* A sequence that has no row (swap.c), and what only the device had of it. */
+typedef struct dci_gpu_kv_swapped {
+        struct dci_gpu_kv_swapped *next;
+        dci_gpu_kv_row row; /* as it was; `where` is ON_HOST if the host has all summaries */
+        int32_t bad;
+        size_t n_chunks, n_bytes; /* of summaries in the image; of this struct and its image */
+        unsigned char image[];
+} dci_gpu_kv_swapped;
 
 typedef struct dci_gpu_kv_layer {
         bool dense;
@@ -78,6 +91,8 @@ typedef struct dci_gpu_kv_layer {
         size_t n_longest;        /* tokens attended to by the plan's longest list */
         int32_t *answer;         /* baselines: header, counts and slots as the device has them in kv->answer; pinned */
         void *arrived;           /* event: rows and queries of the prompt are in host memory */
+        void *stored[2];         /* event of every second step: its rows are in host memory (history.h) */
+        uint32_t stored_at[2];   /* the step that recorded it */
         dci_kv_rows rows;        /* of the step; strides are given */
         dci_kv_rows prompt_rows; /* of all of prompt_sequence; keys NULL: they were not named in this step */
         int64_t prompt_sequence;
@@ -98,6 +113,14 @@ enum {
         DCI_GPU_KV_NUMBERS = DCI_GPU_KV_SKIP + 2
 };
 
+/* With `preselect` (preselect.h); of the layer that was planned last. */
+typedef struct dci_gpu_kv_preselect {
+        size_t wanted, stride, max_means; /* units of a list, 0: no preselection; room for them; and for means */
+        int32_t mean_shift;
+        float *scores, *parts; /* of means */
+        int32_t *units, *n_scored;
+} dci_gpu_kv_preselect;
+
 /* What plans are made with on the device. */
 typedef struct dci_gpu_kv_planner {
         bool on;
@@ -105,7 +128,7 @@ typedef struct dci_gpu_kv_planner {
         int32_t kind, weigh, group_shift; /* gpu/args/select.h */
         size_t first_layer;               /* the first sparse one */
         size_t planned_layer;             /* the one planned last: all have their lists in one place */
-        size_t max_groups;                /* of a list */
+        size_t max_groups;                /* of a list, that have scores */
         size_t batch;                     /* sequences whose scores there is room for */
 
         unsigned char *upload; /* locked */
@@ -118,6 +141,7 @@ typedef struct dci_gpu_kv_planner {
         float *scores, *parts;
         uint64_t *found;
         int32_t *n_found, *positions, *counts, *header;
+        dci_gpu_kv_preselect preselect;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -142,6 +166,7 @@ struct dci_gpu_kv {
         bool groups;              /* some layer forms groups */
 
         dci_gpu_kv_row *rows;
+        dci_gpu_kv_swapped *swapped;
         uint16_t *row_hints; /* by the lowest bits of an id: the row that one with these had last (dci_gpu_kv_find) */
         size_t n_row_hints;
         dci_gpu_kv_layer *layers;
@@ -159,12 +184,13 @@ struct dci_gpu_kv {
         struct dci_gpu_kv_tail *tail;
         struct dci_gpu_kv_baselines *baselines;
         struct dci_gpu_kv_prompts *prompts;
+        struct dci_gpu_kv_history_buffers *history;
 
         /* Locked memory, mapped: address on the device = pointer - pinned + pinned_device. */
         unsigned char *pinned, *pinned_device;
         size_t pinned_bytes; /* all locked memory but that of the pool */
         int32_t *records[DCI_GPU_KV_RECORDS];
-        int32_t *bad; /* by row */
+        int32_t *bad; /* [layer][row]: rows with NaN or infinity */
         unsigned char *queries;
         int32_t *refill; /* row, number of items, items */
         uint64_t *bounce;
@@ -190,7 +216,7 @@ struct dci_gpu_kv {
         size_t scratch_bytes;
         int64_t *names;
 
-        void *side;
+        void *side, *history_stream;
         void *record_events[DCI_GPU_KV_RECORDS], *staging_events[DCI_GPU_KV_STAGING];
         void *main_event, *side_event, *step_event, *query_event;
         size_t next_staging;

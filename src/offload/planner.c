@@ -8,6 +8,7 @@
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
 #include "offload/planner.h"
+#include "offload/preselect.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/schedule.h"
 #include "offload/tail.h"
@@ -58,8 +59,9 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                                 (int)shape->key_bits);
         if (shape->combine == DCI_KV_COMBINE_EACH)
                 return unsupported("lists that heads fill in turns");
-        if (shape->preselect > 1.0 || shape->verify > 1.0)
-                return unsupported("a choice in two stages");
+        if (shape->verify > 1.0)
+                return unsupported("verification by keys");
+        DCI_TRY(dci_gpu_kv_can_preselect(shape));
         if (shape->frozen_prompt != 0 || shape->resident_bytes > 0)
                 return unsupported(shape->frozen_prompt != 0 ? "a frozen prompt" : "sequences that are kept in full");
         DCI_TRY(dci_gpu_kv_can_schedule(shape));
@@ -70,8 +72,11 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
 
 static size_t n_formed(const dci_kv *host, const dci_kv_layer *layer)
 {
-        const dci_gpu_kv_row *row = dci_gpu_kv_find(host->former.owner, layer->sequence->id);
-        return row != NULL ? row->n_formed : 0; /* no row: the caller opened it on the host, past this library */
+        dci_gpu_kv *kv = host->former.owner;
+        const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, layer->sequence->id);
+        const dci_gpu_kv_swapped *swapped = dci_gpu_kv_find_swapped(kv, layer->sequence->id);
+        /* neither: the caller opened it on the host, past this library */
+        return row != NULL ? row->n_formed : swapped != NULL ? swapped->row.n_formed : 0;
 }
 
 /* The end of a prompt still fits learned transforms on the host, and encodes there what the device does not. */
@@ -114,8 +119,9 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                                   ? kv->summaries->chunk_bytes
                                   : UPLOAD_BYTES; /* which also fits two centres of all heads */
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
-        p->max_groups = (most + 64) / 32 * 32;
-        const size_t each = c->n_query_heads * p->max_groups * sizeof(float), some = SCORE_BYTES / each;
+        p->max_groups = (dci_gpu_kv_preselect_init(kv, most) + 64) / 32 * 32;
+        const size_t each = c->n_query_heads * (p->max_groups + p->preselect.max_means) * sizeof(float),
+                     some = SCORE_BYTES / each;
         p->batch = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
         if (p->batch > DCI_GPU_MAX_LISTS / c->n_kv_heads)
                 p->batch = DCI_GPU_MAX_LISTS / c->n_kv_heads;

@@ -3,6 +3,8 @@
 /* The pool of blocks on the device. */
 #include "core/internal.h"
 
+#include <string.h>
+
 #include "offload/pool.h"
 
 /* --- the hook ----------------------------------------------------------------------------------------------------- */
@@ -14,51 +16,78 @@ static int32_t refuse(dci_gpu_kv *kv, dci_status status)
         return 1;
 }
 
-static dci_status check_room(const dci_gpu_kv *kv)
+static dci_status check_room(const dci_gpu_kv *kv, size_t piece)
 {
-        if (kv->pool->n_pieces == kv->pool->piece_capacity)
+        if (piece == kv->pool->piece_capacity)
                 return dci_fail(DCI_ERR_FULL,
-                                "%zu sequences of %zu tokens need %zu pieces of memory at most, which are there",
-                                kv->config.max_sequences, kv->config.max_tokens, kv->pool->piece_capacity);
+                                "there are %zu pieces of memory for keys and values already, the most there can be for "
+                                "max_sequences %zu, max_tokens %zu and sequences that are swapped out",
+                                kv->pool->piece_capacity, kv->config.max_sequences, kv->config.max_tokens);
         return dci_gpu_kv_check_device_bytes(kv, kv->pool->dense_piece_bytes);
+}
+
+/* Allocates the dense layers' part of a piece. */
+static dci_status take_dense(dci_gpu_kv *kv, size_t piece)
+{
+        dci_gpu_kv_pool *pool = kv->pool;
+        if (pool->dense_piece_bytes == 0)
+                return DCI_OK;
+        DCI_TRY(dci_gpu_kv_alloc_device(kv, pool->dense_piece_bytes, &pool->dense_pieces[piece]));
+        pool->dense_bytes += pool->dense_piece_bytes;
+        pool->n_uploaded = pool->n_uploaded < piece ? pool->n_uploaded : piece;
+        return DCI_OK;
+}
+
+static void free_dense(dci_gpu_kv *kv, size_t piece)
+{
+        dci_gpu_kv_pool *pool = kv->pool;
+        dci_gpu_kv_free_device(kv, pool->dense_pieces[piece], pool->dense_piece_bytes);
+        pool->dense_pieces[piece] = NULL;
+        pool->dense_bytes -= pool->dense_piece_bytes;
 }
 
 /* The hook is called under the lock of a call that may allocate pieces. */
 static int32_t taken(void *ctx, void *memory, size_t n_bytes)
 {
         dci_gpu_kv *kv = ctx;
+        dci_gpu_kv_pool *pool = kv->pool;
+        const size_t piece = dci_kv_pool_next_piece(&kv->host->pool);
         void *address = NULL;
-        unsigned char *dense = NULL;
-        dci_status status = check_room(kv);
+        dci_status status = check_room(kv, piece);
         if (status == DCI_OK)
                 status = kv->ops->pin(kv->gpu, memory, n_bytes, &address);
         if (status != DCI_OK)
                 return refuse(kv, status);
-        status = dci_gpu_kv_alloc_device(kv, kv->pool->dense_piece_bytes, &dense);
+        status = take_dense(kv, piece);
         if (status != DCI_OK) {
                 kv->ops->unpin(kv->gpu, memory);
                 return refuse(kv, status);
         }
-        kv->pool->pieces[kv->pool->n_pieces] = address;
-        if (kv->pool->dense_piece_bytes > 0)
-                kv->pool->dense_pieces[kv->pool->n_pieces] = dense;
-        kv->pool->n_pieces++;
-        kv->pool->n_bytes += n_bytes;
-        kv->pool->dense_bytes += kv->pool->dense_piece_bytes;
+        pool->pieces[piece] = address;
+        pool->n_pieces = piece < pool->n_pieces ? pool->n_pieces : piece + 1;
+        pool->n_uploaded = pool->n_uploaded < piece ? pool->n_uploaded : piece;
+        pool->n_bytes += n_bytes;
         return 0;
 }
 
-/* Pieces are freed only when the object ends, in the order in which they were allocated. */
+/* Pieces are freed while the device is idle. */
 static void given_back(void *ctx, void *memory, size_t n_bytes)
 {
         dci_gpu_kv *kv = ctx;
+        dci_gpu_kv_pool *pool = kv->pool;
+        size_t piece = 0;
+        while (kv->host->pool.pieces[piece] != memory)
+                piece++;
         kv->ops->unpin(kv->gpu, memory);
-        kv->pool->n_bytes -= n_bytes;
-        kv->pool->n_pieces--;
-        if (kv->pool->dense_piece_bytes > 0) {
-                dci_gpu_kv_free_device(kv, kv->pool->dense_pieces[kv->pool->n_pieces], kv->pool->dense_piece_bytes);
-                kv->pool->dense_bytes -= kv->pool->dense_piece_bytes;
-        }
+        pool->n_bytes -= n_bytes;
+        pool->pieces[piece] = NULL;
+        if (pool->dense_piece_bytes > 0 && pool->dense_pieces[piece] != NULL)
+                free_dense(kv, piece);
+        else if (pool->dense_piece_bytes > 0)
+                pool->n_dense_gaps--;
+        while (pool->n_pieces > 0 && pool->pieces[pool->n_pieces - 1] == NULL)
+                pool->n_pieces--;
+        pool->n_uploaded = pool->n_uploaded < pool->n_pieces ? pool->n_uploaded : pool->n_pieces;
 }
 
 dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv)
@@ -66,11 +95,56 @@ dci_kv_hook dci_gpu_kv_hook(dci_gpu_kv *kv)
         return (dci_kv_hook){kv, taken, given_back};
 }
 
+/* --- the dense layers' part --------------------------------------------------------------------------------------- */
+
+void dci_gpu_kv_dense_trim(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_pool *pool = kv->pool;
+        const size_t shift = kv->host->pool.piece_shift;
+        if (pool->dense_piece_bytes == 0)
+                return;
+        memset(pool->used, 0, pool->n_pieces * sizeof *pool->used);
+        for (size_t r = 0; r < kv->config.max_sequences; r++) {
+                if (kv->rows[r].id < 0)
+                        continue;
+                const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, &kv->rows[r]);
+                for (size_t b = 0; b < sequence->n_table; b++)
+                        pool->used[(size_t)sequence->table[b] >> shift] = true;
+        }
+        for (size_t p = 0; p < pool->n_pieces; p++)
+                if (pool->pieces[p] != NULL && pool->dense_pieces[p] != NULL && !pool->used[p]) {
+                        free_dense(kv, p);
+                        pool->n_dense_gaps++;
+                }
+}
+
+dci_status dci_gpu_kv_dense_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t first)
+{
+        dci_gpu_kv_pool *pool = kv->pool;
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        for (size_t b = first; b < sequence->n_table && pool->n_dense_gaps > 0; b++) {
+                const size_t piece = (size_t)sequence->table[b] >> kv->host->pool.piece_shift;
+                if (pool->dense_pieces[piece] != NULL)
+                        continue;
+                DCI_TRY(take_dense(kv, piece));
+                pool->n_dense_gaps--;
+        }
+        return DCI_OK;
+}
+
 /* --- kernel arguments --------------------------------------------------------------------------------------------- */
 
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block)
 {
         return dci_kv_page_at(kv->host, layer, block, 0).keys;
+}
+
+unsigned char *dci_gpu_kv_dense_block(const dci_gpu_kv *kv, size_t layer, int32_t block)
+{
+        const dci_kv_pool *pool = &kv->host->pool;
+        const size_t number = (size_t)block, in_piece = number & (pool->piece_blocks - 1);
+        return kv->pool->dense_pieces[number >> pool->piece_shift] +
+               (kv->layers[layer].index * pool->piece_blocks + in_piece) * pool->block_bytes;
 }
 
 static dci_gpu_pool make_pool(const dci_gpu_kv *kv, unsigned char **pieces, size_t layer)
@@ -170,11 +244,9 @@ dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_
                         continue;
                 for (size_t b = first, end; b < first + n; b = end) {
                         end = dci_gpu_kv_run_end(kv, table, b, first + n);
-                        const size_t block = (size_t)table[b], in_piece = block & (pool->piece_blocks - 1);
-                        unsigned char *to = kv->pool->dense_pieces[block >> pool->piece_shift] +
-                                            (kv->layers[l].index * pool->piece_blocks + in_piece) * pool->block_bytes;
                         const size_t n_bytes = (end - b) * pool->block_bytes;
-                        DCI_TRY(kv->ops->copy(kv->gpu, stream, to, dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
+                        DCI_TRY(kv->ops->copy(kv->gpu, stream, dci_gpu_kv_dense_block(kv, l, table[b]),
+                                              dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));
                         kv->bytes_refilled += n_bytes;
                 }
         }

@@ -4,6 +4,7 @@
 #include "core/internal.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "offload/prompt.h"
 #include "offload/summaries.h"
@@ -37,7 +38,7 @@ static dci_status queries_room(dci_gpu_kv *kv, size_t layer, size_t n_bytes, uns
         return DCI_OK;
 }
 
-void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv)
+void dci_gpu_kv_prompts_trim(dci_gpu_kv *kv)
 {
         for (dci_gpu_kv_query_chunk *c = kv->prompts->chunks, *next; c != NULL; c = next) {
                 next = c->next;
@@ -45,6 +46,13 @@ void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv)
                 dci_free(kv->gpu->context, c, 1, sizeof *c);
         }
         kv->prompts->chunks = NULL;
+}
+
+void dci_gpu_kv_prompts_destroy(dci_gpu_kv *kv)
+{
+        pthread_cond_destroy(&kv->prompts->wake);
+        pthread_mutex_destroy(&kv->prompts->lock);
+        dci_gpu_kv_prompts_trim(kv);
         dci_free(kv->gpu->context, kv->prompts->ends, kv->prompts->capacity, sizeof *kv->prompts->ends);
         kv->prompts->ends = NULL;
 }
@@ -77,16 +85,23 @@ static dci_status hand_over_one(dci_gpu_kv *kv)
         return DCI_OK;
 }
 
+static size_t count_arrived(dci_gpu_kv_prompts *p)
+{
+        pthread_mutex_lock(&p->lock);
+        const size_t n = p->n_arrived;
+        pthread_mutex_unlock(&p->lock);
+        return n;
+}
+
 void dci_gpu_kv_hand_over_ready(dci_gpu_kv *kv)
 {
-        bool ready = true;
-        if (kv->prompts->n_handed == kv->prompts->n_ends)
+        dci_gpu_kv_prompts *p = kv->prompts;
+        if (p->n_handed == p->n_ends)
                 return;
+        const size_t n_arrived = count_arrived(p);
         dci_may_fail(true);
-        while (kv->prompts->n_handed < kv->prompts->n_ends && ready) {
-                void *event = kv->layers[kv->prompts->ends[kv->prompts->n_handed].layer].arrived;
-                ready = kv->ops->event_done(kv->gpu, event, &ready) == DCI_OK && ready && hand_over_one(kv) == DCI_OK;
-        }
+        while (p->n_handed < p->n_ends && p->ends[p->n_handed].notice < n_arrived && hand_over_one(kv) == DCI_OK)
+                continue;
         dci_may_fail(false);
 }
 
@@ -115,19 +130,69 @@ void dci_gpu_kv_forget_ends(dci_gpu_kv *kv)
                 c->used = 0;
 }
 
-/* --- dci_gpu_kv_end_prompt ---------------------------------------------------------------------------------------- */
+/* --- the thread --------------------------------------------------------------------------------------------------- */
 
-/* Finds a sequence of the step that is open. */
-static dci_status find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
+void dci_gpu_kv_prompts_init(dci_gpu_kv *kv)
 {
-        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
-        *out = dci_gpu_kv_find(kv, sequence);
-        if (*out == NULL)
-                return DCI_ERR_NOT_FOUND;
-        if (!(*out)->stepping)
-                return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
-        return DCI_OK;
+        pthread_mutex_init(&kv->prompts->lock, NULL);
+        pthread_cond_init(&kv->prompts->wake, NULL);
 }
+
+/* On a thread of the device's runtime. */
+static void arrive(void *arg)
+{
+        dci_gpu_kv_prompts *p = arg;
+        pthread_mutex_lock(&p->lock);
+        p->n_arrived++;
+        pthread_cond_signal(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+}
+
+static void *hand_over_arrived(void *arg)
+{
+        dci_gpu_kv *kv = arg;
+        dci_gpu_kv_prompts *p = kv->prompts;
+        size_t seen = 0;
+        pthread_mutex_lock(&p->lock);
+        while (!p->stop) {
+                if (p->n_arrived == seen) {
+                        pthread_cond_wait(&p->wake, &p->lock);
+                        continue;
+                }
+                seen = p->n_arrived;
+                pthread_mutex_unlock(&p->lock);
+                pthread_mutex_lock(&kv->lock);
+                if (!kv->broken)
+                        dci_gpu_kv_hand_over_ready(kv);
+                pthread_mutex_unlock(&kv->lock);
+                pthread_mutex_lock(&p->lock);
+        }
+        pthread_mutex_unlock(&p->lock);
+        return NULL;
+}
+
+/* Where no layer is sparse, the host builds nothing. */
+static void start_thread(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_prompts *p = kv->prompts;
+        if (kv->n_sparse > 0 && p->thread_pid == 0 && !kv->shape.foreground &&
+            pthread_create(&p->thread, NULL, hand_over_arrived, kv) == 0)
+                p->thread_pid = (int64_t)getpid();
+}
+
+void dci_gpu_kv_prompts_stop(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_prompts *p = kv->prompts;
+        if (p->thread_pid != (int64_t)getpid()) /* a child of fork has no thread */
+                return;
+        pthread_mutex_lock(&p->lock);
+        p->stop = true;
+        pthread_cond_signal(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+        pthread_join(p->thread, NULL);
+}
+
+/* --- dci_gpu_kv_end_prompt ---------------------------------------------------------------------------------------- */
 
 static dci_status check(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_positions,
                         const void *queries, size_t ld, bool *out_reads)
@@ -140,11 +205,14 @@ static dci_status check(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row,
         return n_positions > 0 ? kv->ops->pointer_check(kv->gpu, queries, "queries") : DCI_OK;
 }
 
-/* Records the event after all that is queued on the stream, and after the copies on the side stream. */
+/* Queues the notice, and records the event, after all that is queued on the stream and after the copies on the side
+ * stream. */
 static dci_status mark_arrival(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         DCI_TRY(kv->ops->event_record(kv->gpu, kv->main_event, stream));
         DCI_TRY(kv->ops->event_order(kv->gpu, kv->side, kv->main_event));
+        DCI_TRY(kv->ops->notify(kv->gpu, kv->side, arrive, kv->prompts));
+        kv->prompts->n_notices++;
         return kv->ops->event_record(kv->gpu, kv->layers[layer].arrived, kv->side);
 }
 
@@ -155,7 +223,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
         size_t rows, n_bytes = 0;
         unsigned char *copy = NULL;
         dci_gpu_kv_row *row = NULL;
-        DCI_TRY(find_stepping(kv, stream, layer, sequence, &row));
+        DCI_TRY(dci_gpu_kv_find_stepping(kv, stream, layer, sequence, &row));
         DCI_TRY(check(kv, layer, row, n_positions, queries, ld, &reads_queries));
         /* Gaps between the rows are copied, too. */
         if (reads_queries && (!dci_mul(n_positions, kv->shape.n_query_heads, &rows) ||
@@ -166,7 +234,9 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
                 DCI_TRY(dci_kv_end_prompt(kv->host, layer, sequence, n_positions, queries, ld));
                 return kv->layers[layer].dense ? DCI_OK : dci_gpu_kv_build_prompt(kv, layer, row);
         }
+        DCI_TRY(dci_gpu_kv_check_runs(kv)); /* a graph would give notice each time that it runs */
         DCI_TRY(ends_room(kv));
+        start_thread(kv);
         if (reads_queries) {
                 DCI_TRY(queries_room(kv, layer, n_bytes, &copy));
                 DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, stream, copy, queries, n_bytes));
@@ -177,7 +247,8 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
                                         .row = dci_gpu_kv_row_number(kv, row),
                                         .n_positions = reads_queries ? n_positions : 0,
                                         .ld = ld,
-                                        .queries = copy};
+                                        .queries = copy,
+                                        .notice = kv->prompts->n_notices - 1};
         dci_gpu_kv_hand_over_ready(kv);
         return DCI_OK;
 }
@@ -185,8 +256,9 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
 static dci_status name_rows(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, const dci_kv_rows *rows)
 {
         dci_gpu_kv_row *row = NULL;
-        DCI_TRY(find_stepping(kv, stream, layer, sequence, &row));
-        DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &kv->layers[layer].prompt_rows));
+        DCI_TRY(dci_gpu_kv_find_stepping(kv, stream, layer, sequence, &row));
+        const size_t n = row->n + kv->step.wanted[dci_gpu_kv_step_number(kv, row)];
+        DCI_TRY(dci_gpu_kv_check_rows(kv, n, rows, &kv->layers[layer].prompt_rows));
         kv->layers[layer].prompt_sequence = sequence;
         return DCI_OK;
 }

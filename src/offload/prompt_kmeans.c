@@ -143,6 +143,23 @@ static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size
         return DCI_OK;
 }
 
+void dci_gpu_kv_prompt_kmeans_trim(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
+        for (dci_gpu_kv_prompt_kmeans_result **at = &c->results; *at != NULL;) {
+                dci_gpu_kv_prompt_kmeans_result *result = *at;
+                if (result->sequence >= 0) {
+                        at = &result->next;
+                } else {
+                        *at = result->next;
+                        free_result(kv, result);
+                }
+        }
+        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
+        c->work = NULL;
+        c->work_bytes = c->result_bytes = 0;
+}
+
 void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;

@@ -45,6 +45,8 @@ dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row
 /* Forgets the clusters of an aborted step; of a row that is closed. */
 void dci_gpu_kv_prompt_kmeans_forget(dci_gpu_kv *kv);
 void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+/* Frees all but results that the host has still to take. The device is idle. */
+void dci_gpu_kv_prompt_kmeans_trim(dci_gpu_kv *kv);
 void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv);
 
 #endif

@@ -265,6 +265,21 @@ dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv)
         return r->n_changes == 0 ? DCI_OK : upload_and_wait(kv);
 }
 
+dci_status dci_gpu_kv_resident_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        const dci_gpu_kv_resident *r = kv->resident;
+        for (size_t page = 0; page < dci_gpu_kv_blocks(kv, row->n) && r->n_slots > 0; page++) {
+                const int32_t block = row_table(kv, row)[page];
+                bool owned = r->slots[block] < 0;
+                for (size_t i = 0; i < kv->config.max_sequences && !owned; i++)
+                        owned = has_page(kv, &kv->rows[i], page, block);
+                if (!owned)
+                        free_slot(kv, block);
+        }
+        row->n_resident = 0;
+        return r->n_changes == 0 ? DCI_OK : upload_and_wait(kv);
+}
+
 dci_status dci_gpu_kv_resident_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_resident *r = kv->resident;

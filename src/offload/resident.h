@@ -38,10 +38,11 @@ dci_gpu_resident dci_gpu_kv_resident_pages(const dci_gpu_kv *kv, size_t layer);
 dci_status dci_gpu_kv_resident_step(dci_gpu_kv *kv);
 /* The row is about to get its own copy of this block in its table. */
 void dci_gpu_kv_resident_copied(dci_gpu_kv *kv, dci_gpu_kv_row *row, int32_t block);
-/* While the device is idle: after blocks were freed; after a row was truncated; copying a row's pages as far as slots
- * are free. */
+/* While the device is idle: after blocks were freed; after a row was truncated; after its sequence, which keeps its
+ * blocks, has lost it; copying a row's pages as far as slots are free. */
 dci_status dci_gpu_kv_resident_sweep(dci_gpu_kv *kv);
 void dci_gpu_kv_resident_recount(dci_gpu_kv *kv, dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_resident_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_resident_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 
 #endif

@@ -6,6 +6,7 @@
 #include "kv/stages/stages.h"
 #include "offload/boundaries.h"
 #include "offload/offload_internal.h"
+#include "offload/preselect.h"
 #include "offload/schedule.h"
 
 _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the heads of every layer");
@@ -84,7 +85,7 @@ void dci_gpu_kv_schedule_destroy(dci_gpu_kv *kv)
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
 
-static unsigned char *row_memory(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+unsigned char *dci_gpu_kv_schedule_row(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         return kv->schedule->memory + dci_gpu_kv_row_number(kv, row) * kv->schedule->row_bytes;
 }
@@ -92,7 +93,7 @@ static unsigned char *row_memory(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
 dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_schedule *s = kv->schedule;
-        return s->on ? kv->ops->fill(kv->gpu, kv->side, row_memory(kv, row), 0, s->states_bytes) : DCI_OK;
+        return s->on ? kv->ops->fill(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, row), 0, s->states_bytes) : DCI_OK;
 }
 
 dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
@@ -101,7 +102,8 @@ dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
         if (!s->on)
                 return DCI_OK;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, s->states, row_memory(kv, row), s->states_bytes));
+        DCI_GPU_KV_TRY(kv,
+                       kv->ops->copy(kv->gpu, kv->side, s->states, dci_gpu_kv_schedule_row(kv, row), s->states_bytes));
         DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->side));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 int32_t *state = s->states + kv->layers[l].index * DCI_GPU_SELECTION_INTS;
@@ -112,7 +114,8 @@ dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *ro
                     atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
                         state[DCI_GPU_SELECTION_LISTED] = 0;
         }
-        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, row_memory(kv, row), s->states, s->states_bytes));
+        DCI_GPU_KV_TRY(kv,
+                       kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, row), s->states, s->states_bytes));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -121,8 +124,8 @@ dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, 
         const dci_gpu_kv_schedule *s = kv->schedule;
         if (!s->on)
                 return DCI_OK;
-        DCI_TRY(dci_gpu_kv_check_device(
-                kv, kv->ops->copy(kv->gpu, kv->side, row_memory(kv, to), row_memory(kv, from), s->row_bytes)));
+        DCI_TRY(dci_gpu_kv_check_device(kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_schedule_row(kv, to),
+                                                          dci_gpu_kv_schedule_row(kv, from), s->row_bytes)));
         return dci_gpu_kv_schedule_truncate(kv, to, to->n);
 }
 
@@ -208,7 +211,7 @@ static dci_status select_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *s
 {
         score->due_is = select->due_is = when;
         if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
-                DCI_TRY(kv->ops->score(kv->gpu, stream, score));
+                DCI_TRY(dci_gpu_kv_score(kv, stream, score));
         return kv->ops->select(kv->gpu, stream, select);
 }
 

@@ -36,6 +36,8 @@ dci_status dci_gpu_kv_schedule_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_schedule_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, const dci_gpu_kv_row *to);
 /* After the host's sequence was truncated to n tokens. The device is idle. */
 dci_status dci_gpu_kv_schedule_truncate(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n);
+/* A row's part of the memory: row_bytes. */
+unsigned char *dci_gpu_kv_schedule_row(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Checks that the layer whose lists this one uses has a plan in this step. */
 dci_status dci_gpu_kv_check_anchor(const dci_gpu_kv *kv, size_t layer);
 /* Plans sequences of the step with lists that are kept; the arguments are those of a plan that selects every time. */

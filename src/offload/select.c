@@ -7,6 +7,7 @@
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
 #include "offload/pool.h"
+#include "offload/preselect.h"
 #include "offload/schedule.h"
 #include "offload/select.h"
 #include "offload/tail.h"
@@ -63,7 +64,8 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .signs = p->signs,
                                    .scores = p->scores,
                                    .parts = p->parts,
-                                   .fresh = fresh(kv, first, n)};
+                                   .fresh = fresh(kv, first, n),
+                                   .units = dci_gpu_kv_units(kv, first, n)};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->clustered) {
@@ -108,7 +110,8 @@ static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const
                                      .counts = p->counts + first * n_heads,
                                      .sink_end = p->header + first,
                                      .recent_begin = p->header + kv->step.n + first,
-                                     .after = p->header + 2 * kv->step.n + first};
+                                     .after = p->header + 2 * kv->step.n + first,
+                                     .units = score->units};
 }
 
 static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_select_args *out)
@@ -131,7 +134,7 @@ dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 if (kv->schedule->on)
                         DCI_TRY(dci_gpu_kv_schedule_plan(kv, layer, &score, &select));
                 else
-                        DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, &score));
+                        DCI_TRY(dci_gpu_kv_score(kv, kv->step.stream, &score));
                 if (!kv->schedule->on)
                         DCI_TRY(kv->ops->select(kv->gpu, kv->step.stream, &select));
                 DCI_TRY(dci_gpu_kv_tail_lowbit(kv, layer, &score, first));

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Opening, forking, truncating, closing, saving and loading sequences. */
+/* Opening, forking, truncating, closing, saving, loading and swapping sequences. */
 #include "core/internal.h"
 
 #include <string.h>
 
 #include "offload/boundaries.h"
 #include "offload/pool.h"
+#include "offload/prompt_kmeans.h"
 #include "offload/resident.h"
 #include "offload/schedule.h"
 #include "offload/sequence.h"
 #include "offload/summaries.h"
+#include "offload/swap.h"
 
 static dci_gpu_kv_row *free_row(dci_gpu_kv *kv)
 {
@@ -89,6 +91,7 @@ static dci_status fill_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t
         int32_t *table = kv->pool->tables + dci_gpu_kv_row_number(kv, row) * kv->max_blocks;
         size_t first = n > ring ? n - ring : 0;
         first = first > sink ? first : sink;
+        DCI_TRY(dci_gpu_kv_dense_ready(kv, row, dense_first));
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_pieces(kv, kv->side));
         DCI_GPU_KV_TRY(kv, dci_kv_table(kv->host, row->id, 0, n_blocks, table));
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_table(kv, kv->side, row, 0, n_blocks));
@@ -113,7 +116,7 @@ static dci_status open_row(dci_gpu_kv *kv, int64_t *out_sequence)
         DCI_GPU_KV_TRY(kv, clear_hot(kv, row));
         *row = (dci_gpu_kv_row){.id = id};
         *out_sequence = id;
-        kv->bad[dci_gpu_kv_row_number(kv, row)] = 0;
+        dci_gpu_kv_set_bad(kv, row, 0);
         return dci_gpu_kv_check_device(kv, dci_gpu_kv_planner_open(kv, row));
 }
 
@@ -125,23 +128,26 @@ dci_status dci_gpu_kv_open(dci_gpu_kv *kv, int64_t *out_sequence)
         return dci_gpu_kv_unlock(kv, open_row(kv, out_sequence));
 }
 
-/* Finds a sequence outside of the open step, and waits until the device is idle. */
-static dci_status find_idle(dci_gpu_kv *kv, int64_t sequence, dci_gpu_kv_row **out)
+/* Finds a sequence outside of the open step, and waits until the device is idle. out_swapped NULL: it must have a row;
+ * else either is found. */
+static dci_status find_idle(dci_gpu_kv *kv, int64_t sequence, dci_gpu_kv_row **out, dci_gpu_kv_swapped **out_swapped)
 {
         *out = dci_gpu_kv_find(kv, sequence);
-        if (*out == NULL)
-                return DCI_ERR_NOT_FOUND;
-        if ((*out)->stepping)
+        if (out_swapped != NULL)
+                *out_swapped = dci_gpu_kv_find_swapped(kv, sequence);
+        if (*out == NULL && (out_swapped == NULL || *out_swapped == NULL))
+                return dci_gpu_kv_no_row(kv, sequence);
+        if (*out != NULL && (*out)->stepping)
                 return dci_fail(DCI_ERR_INVALID, "sequence %lld is in the middle of a step: end it, or take it back",
                                 (long long)sequence);
         return dci_gpu_kv_drain(kv);
 }
 
 /* Locks the object; unlocks it again on failure. */
-static dci_status begin(dci_gpu_kv *kv, int64_t sequence, dci_gpu_kv_row **out)
+static dci_status begin(dci_gpu_kv *kv, int64_t sequence, dci_gpu_kv_row **out, dci_gpu_kv_swapped **out_swapped)
 {
         DCI_TRY(dci_gpu_kv_lock(kv));
-        const dci_status status = find_idle(kv, sequence, out);
+        const dci_status status = find_idle(kv, sequence, out, out_swapped);
         return status == DCI_OK ? DCI_OK : dci_gpu_kv_unlock(kv, status);
 }
 
@@ -165,6 +171,35 @@ static dci_status fill_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_
         return dci_gpu_kv_resident_upload(kv, to);
 }
 
+/* Fills the new row of a sequence that is swapped out, or of its fork: what of its n tokens' summaries is beyond the
+ * fork's goes again. */
+static dci_status fill_swapped(dci_gpu_kv *kv, const dci_gpu_kv_swapped *from, dci_gpu_kv_row *to)
+{
+        DCI_TRY(dci_gpu_kv_dense_ready(kv, to, 0));
+        DCI_TRY(dci_gpu_kv_swap_restore(kv, from, to));
+        if (to->n < from->row.n) {
+                DCI_TRY(dci_gpu_kv_planner_truncate(kv, to, to->n));
+                DCI_TRY(dci_gpu_kv_schedule_truncate(kv, to, to->n));
+        }
+        DCI_TRY(fill_row(kv, to, to->n, 0));
+        return dci_gpu_kv_resident_upload(kv, to);
+}
+
+static dci_status fork_swapped(dci_gpu_kv *kv, dci_gpu_kv_swapped *from, size_t n_tokens, int64_t *out_sequence)
+{
+        dci_gpu_kv_row *to = free_row(kv);
+        if (to == NULL)
+                return DCI_ERR_FULL;
+        int64_t id;
+        DCI_TRY(dci_gpu_kv_swap_settle(kv, from, false));
+        DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_fork(kv->host, from->row.id, n_tokens, &id)));
+        *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
+        dci_gpu_kv_set_bad(kv, to, from->bad);
+        DCI_TRY(check_filled(kv, to, fill_swapped(kv, from, to)));
+        *out_sequence = id;
+        return DCI_OK;
+}
+
 static dci_status fork_row(dci_gpu_kv *kv, dci_gpu_kv_row *from, size_t n_tokens, int64_t *out_sequence)
 {
         dci_gpu_kv_row *to = free_row(kv);
@@ -174,7 +209,7 @@ static dci_status fork_row(dci_gpu_kv *kv, dci_gpu_kv_row *from, size_t n_tokens
         DCI_TRY(dci_gpu_kv_planner_drain(kv, from));
         DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_fork(kv->host, from->id, n_tokens, &id)));
         *to = (dci_gpu_kv_row){.id = id, .n = n_tokens};
-        kv->bad[dci_gpu_kv_row_number(kv, to)] = kv->bad[dci_gpu_kv_row_number(kv, from)];
+        dci_gpu_kv_set_bad(kv, to, dci_gpu_kv_bad(kv, from));
         DCI_TRY(check_filled(kv, to, fill_fork(kv, from, to)));
         *out_sequence = id;
         return DCI_OK;
@@ -183,10 +218,12 @@ static dci_status fork_row(dci_gpu_kv *kv, dci_gpu_kv_row *from, size_t n_tokens
 dci_status dci_gpu_kv_fork(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, int64_t *out_sequence)
 {
         dci_gpu_kv_row *from;
+        dci_gpu_kv_swapped *swapped;
         if (out_sequence == NULL)
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
-        DCI_TRY(begin(kv, sequence, &from));
-        return dci_gpu_kv_unlock(kv, fork_row(kv, from, n_tokens, out_sequence));
+        DCI_TRY(begin(kv, sequence, &from, &swapped));
+        return dci_gpu_kv_unlock(kv, from != NULL ? fork_row(kv, from, n_tokens, out_sequence)
+                                                  : fork_swapped(kv, swapped, n_tokens, out_sequence));
 }
 
 static dci_status truncate_sequence(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n_tokens)
@@ -206,7 +243,7 @@ static dci_status truncate_sequence(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t 
 dci_status dci_gpu_kv_truncate(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens)
 {
         dci_gpu_kv_row *row;
-        DCI_TRY(begin(kv, sequence, &row));
+        DCI_TRY(begin(kv, sequence, &row, NULL));
         return dci_gpu_kv_unlock(kv, truncate_sequence(kv, row, n_tokens));
 }
 
@@ -218,11 +255,20 @@ static dci_status close_row(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         return dci_gpu_kv_resident_sweep(kv);
 }
 
+static dci_status close_swapped(dci_gpu_kv *kv, dci_gpu_kv_swapped *s)
+{
+        DCI_TRY(dci_kv_close(kv->host, s->row.id));
+        dci_gpu_kv_prompt_kmeans_close(kv, &s->row);
+        dci_gpu_kv_swap_free(kv, s);
+        return dci_gpu_kv_resident_sweep(kv);
+}
+
 dci_status dci_gpu_kv_close(dci_gpu_kv *kv, int64_t sequence)
 {
         dci_gpu_kv_row *row;
-        DCI_TRY(begin(kv, sequence, &row));
-        return dci_gpu_kv_unlock(kv, close_row(kv, row));
+        dci_gpu_kv_swapped *swapped;
+        DCI_TRY(begin(kv, sequence, &row, &swapped));
+        return dci_gpu_kv_unlock(kv, row != NULL ? close_row(kv, row) : close_swapped(kv, swapped));
 }
 
 /* Host and device have all that is due of the row. */
@@ -236,8 +282,9 @@ static dci_status complete(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 dci_status dci_gpu_kv_save(dci_gpu_kv *kv, int64_t sequence, size_t n_tokens, const char *path)
 {
         dci_gpu_kv_row *row;
-        DCI_TRY(begin(kv, sequence, &row));
-        const dci_status status = complete(kv, row);
+        dci_gpu_kv_swapped *swapped;
+        DCI_TRY(begin(kv, sequence, &row, &swapped));
+        const dci_status status = row != NULL ? complete(kv, row) : dci_gpu_kv_swap_settle(kv, swapped, true);
         return dci_gpu_kv_unlock(kv, status == DCI_OK ? dci_kv_save(kv->host, sequence, n_tokens, path) : status);
 }
 
@@ -274,7 +321,7 @@ static dci_status load_row(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
                 return fits;
         }
         *row = (dci_gpu_kv_row){.id = id, .n = info.n_tokens};
-        kv->bad[dci_gpu_kv_row_number(kv, row)] = 0;
+        dci_gpu_kv_set_bad(kv, row, 0);
         DCI_TRY(check_filled(kv, row, fill_loaded(kv, row)));
         *out_sequence = id;
         return DCI_OK;
@@ -286,4 +333,50 @@ dci_status dci_gpu_kv_load(dci_gpu_kv *kv, const char *path, int64_t *out_sequen
                 return dci_fail(DCI_ERR_INVALID, "out_sequence is NULL");
         DCI_TRY(dci_gpu_kv_lock(kv));
         return dci_gpu_kv_unlock(kv, load_row(kv, path, out_sequence));
+}
+
+/* --- swapping ----------------------------------------------------------------------------------------------------- */
+
+static dci_status swap_out(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_swapped *s;
+        DCI_TRY(dci_gpu_kv_swap_save(kv, row, &s));
+        return dci_gpu_kv_swap_leave(kv, row, s);
+}
+
+dci_status dci_gpu_kv_swap_out(dci_gpu_kv *kv, int64_t sequence)
+{
+        dci_gpu_kv_row *row;
+        dci_gpu_kv_swapped *swapped;
+        DCI_TRY(begin(kv, sequence, &row, &swapped));
+        return dci_gpu_kv_unlock(kv, row != NULL ? swap_out(kv, row)
+                                                 : dci_fail(DCI_ERR_INVALID, "sequence %lld is swapped out already",
+                                                            (long long)sequence));
+}
+
+static dci_status swap_in(dci_gpu_kv *kv, dci_gpu_kv_swapped *s)
+{
+        dci_gpu_kv_row *row = free_row(kv);
+        if (row == NULL)
+                return DCI_ERR_FULL;
+        *row = (dci_gpu_kv_row){.id = s->row.id, .n = s->row.n, .stepped = s->row.stepped};
+        dci_gpu_kv_set_bad(kv, row, s->bad);
+        const dci_status status = fill_swapped(kv, s, row);
+        if (status == DCI_OK) {
+                dci_gpu_kv_swap_free(kv, s);
+        } else if (!kv->broken) {
+                dci_gpu_kv_planner_leave(kv, row);
+                row->id = -1;
+        }
+        return status;
+}
+
+dci_status dci_gpu_kv_swap_in(dci_gpu_kv *kv, int64_t sequence)
+{
+        dci_gpu_kv_row *row;
+        dci_gpu_kv_swapped *swapped;
+        DCI_TRY(begin(kv, sequence, &row, &swapped));
+        return dci_gpu_kv_unlock(
+                kv, row == NULL ? swap_in(kv, swapped)
+                                : dci_fail(DCI_ERR_INVALID, "sequence %lld is not swapped out", (long long)sequence));
 }

@@ -70,6 +70,7 @@ dci_status dci_gpu_kv_drain(dci_gpu_kv *kv)
         DCI_GPU_KV_TRY(kv, kv->step.open ? dci_gpu_kv_join_ahead(kv) : kv->ops->event_wait(kv->gpu, kv->step_event));
         if (kv->step.open)
                 DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->step.stream));
+        DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->history_stream));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -92,16 +93,52 @@ dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence)
                         *hint = (uint16_t)r;
                         return &kv->rows[r];
                 }
-        dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
         return NULL;
+}
+
+dci_gpu_kv_swapped *dci_gpu_kv_find_swapped(const dci_gpu_kv *kv, int64_t sequence)
+{
+        dci_gpu_kv_swapped *s = kv->swapped;
+        while (s != NULL && s->row.id != sequence)
+                s = s->next;
+        return s;
+}
+
+dci_status dci_gpu_kv_no_row(const dci_gpu_kv *kv, int64_t sequence)
+{
+        if (dci_gpu_kv_find_swapped(kv, sequence) != NULL)
+                return dci_fail(DCI_ERR_INVALID,
+                                "sequence %lld is swapped out: dci_gpu_kv_swap_in gives it a place on the device again",
+                                (long long)sequence);
+        return dci_fail(DCI_ERR_NOT_FOUND, "there is no sequence %lld", (long long)sequence);
+}
+
+int32_t dci_gpu_kv_bad(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        /* The device writes this. */
+        const volatile int32_t *bad = kv->bad + dci_gpu_kv_row_number(kv, row);
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (bad[l * kv->config.max_sequences] != 0)
+                        return (int32_t)l + 1;
+        return 0;
+}
+
+void dci_gpu_kv_set_bad(dci_gpu_kv *kv, const dci_gpu_kv_row *row, int32_t bad)
+{
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                kv->bad[l * kv->config.max_sequences + dci_gpu_kv_row_number(kv, row)] = (int32_t)l + 1 == bad;
+}
+
+dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row)
+{
+        return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
+                        (long long)row->id);
 }
 
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        /* The device writes this. */
-        if (*(volatile const int32_t *)&kv->bad[dci_gpu_kv_row_number(kv, row)] != 0)
-                return dci_fail(DCI_ERR_NUMBER, "sequence %lld has got rows with NaN or infinity: close it",
-                                (long long)row->id);
+        if (dci_gpu_kv_bad(kv, row) != 0)
+                return dci_gpu_kv_bad_rows(row);
         return DCI_OK;
 }
 
@@ -116,13 +153,32 @@ dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
         return DCI_OK;
 }
 
-dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out)
+dci_status dci_gpu_kv_find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out)
+{
+        DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
+        *out = dci_gpu_kv_find(kv, sequence);
+        if (*out == NULL)
+                return dci_gpu_kv_no_row(kv, sequence);
+        if (!(*out)->stepping)
+                return dci_fail(DCI_ERR_INVALID, "sequence %lld is not in the step that is open", (long long)sequence);
+        return DCI_OK;
+}
+
+size_t dci_gpu_kv_step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        size_t i = 0;
+        while (kv->step.rows[i] != dci_gpu_kv_row_number(kv, row))
+                i++;
+        return i;
+}
+
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, size_t n_tokens, const dci_kv_rows *rows, dci_kv_rows *out)
 {
         const size_t all = kv->shape.n_kv_heads * kv->dim, dim = kv->dim, es = kv->es;
         if (rows == NULL)
                 return dci_fail(DCI_ERR_INVALID, "rows is NULL");
         DCI_TRY(dci_check_struct_size("dci_kv_rows", rows, rows->struct_size, sizeof *rows));
-        if (kv->step.n_tokens == 0) {
+        if (n_tokens == 0) {
                 *out = (dci_kv_rows){.struct_size = sizeof *rows, .values = rows->values};
                 return DCI_OK;
         }

@@ -8,8 +8,9 @@
  * changed is refused with its sentence. One that fails later goes through dci_gpu_kv_check_device, which marks the
  * object as failed: from then on it can only be destroyed.
  *
- * Work is queued on the stream of the step that is open, and on the stream `side`. dci_gpu_kv_drain waits for both,
- * dci_gpu_kv_wait_rows only for the steps that have ended. Neither may wait while the step is captured as a graph.
+ * Work is queued on the stream of the step that is open, on the stream `side`, and on that of the history.
+ * dci_gpu_kv_drain waits for all of them, dci_gpu_kv_wait_rows only for the steps that have ended. Neither may wait
+ * while the step is captured as a graph.
  */
 #ifndef DCI_OFFLOAD_STATE_H
 #define DCI_OFFLOAD_STATE_H
@@ -38,14 +39,24 @@ dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv);
 /* Makes the step's stream wait for lists that are selected ahead (schedule.c). */
 dci_status dci_gpu_kv_join_ahead(dci_gpu_kv *kv);
 
-/* NULL with an error for an unknown sequence. */
+/* A sequence's row; a sequence that has none. NULL: there is no such sequence. */
 dci_gpu_kv_row *dci_gpu_kv_find(dci_gpu_kv *kv, int64_t sequence);
+dci_gpu_kv_swapped *dci_gpu_kv_find_swapped(const dci_gpu_kv *kv, int64_t sequence);
+/* Fails, and says why there is no row. */
+dci_status dci_gpu_kv_no_row(const dci_gpu_kv *kv, int64_t sequence);
+/* 0, or 1 + the first layer in which a row has got NaN or infinity, as far as the device's work is done. */
+int32_t dci_gpu_kv_bad(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+void dci_gpu_kv_set_bad(dci_gpu_kv *kv, const dci_gpu_kv_row *row, int32_t bad);
 /* Refuses a row that has got NaN or infinity, as far as the device's work is done. */
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row);
 /* Checks that a step is open on this stream, and that there is such a layer. */
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);
-/* Checks rows of the step on the device; `out` gets all strides, in elements, and no keys if the step has no tokens. */
-dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, const dci_kv_rows *rows, dci_kv_rows *out);
+/* The same, and finds a sequence of that step; its number among those of the step. */
+dci_status dci_gpu_kv_find_stepping(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence, dci_gpu_kv_row **out);
+size_t dci_gpu_kv_step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+/* Checks rows of n_tokens tokens on the device; `out` gets all strides, in elements, and no keys if there are none. */
+dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, size_t n_tokens, const dci_kv_rows *rows, dci_kv_rows *out);
 
 /* Refuses more device memory than max_device_bytes allows. */
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more);

@@ -34,7 +34,7 @@ static dci_status check_reserve(dci_gpu_kv *kv, void *stream, size_t n, const in
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
                 const size_t more = n_tokens != NULL ? n_tokens[i] : 1;
                 if (row == NULL)
-                        return DCI_ERR_NOT_FOUND;
+                        return dci_gpu_kv_no_row(kv, sequences[i]);
                 if (more > kv->config.max_tokens - row->n)
                         return dci_fail(DCI_ERR_LIMIT,
                                         "sequence %lld has %zu tokens and would get %zu more, but max_tokens is %zu",
@@ -114,6 +114,17 @@ static dci_status begin_step(dci_gpu_kv *kv)
         return kv->planner.on && kv->step.n_tokens == 0 ? dci_gpu_kv_build(kv) : DCI_OK;
 }
 
+/* Blocks may be in a piece that a trim has taken from the device. */
+static dci_status dense_ready(dci_gpu_kv *kv)
+{
+        dci_status status = DCI_OK;
+        for (size_t i = 0; i < kv->step.n && status == DCI_OK && kv->pool->n_dense_gaps > 0; i++) {
+                const dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
+                status = dci_gpu_kv_dense_ready(kv, row, row->n >> kv->page_shift);
+        }
+        return status;
+}
+
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
 {
         const bool groups = kv->groups && !kv->planner.on;
@@ -135,6 +146,11 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
         }
         DCI_TRY(dci_gpu_kv_planner_reserve(kv));
         DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens)));
+        const dci_status dense = dense_ready(kv);
+        if (dense != DCI_OK) {
+                dci_kv_step_abort(kv->host, n, sequences);
+                return dense;
+        }
         kv->step.open = true;
         kv->now++;
         kv->n_steps++;
@@ -207,12 +223,25 @@ static dci_status pack(dci_gpu_kv *kv, size_t layer)
                                                   .page_shift = kv->page_shift,
                                                   .key_bytes = (uint32_t)kv->row_bytes,
                                                   .value_bytes = (uint32_t)kv->row_bytes,
-                                                  .block_bytes = kv->host->pool.block_bytes};
+                                                  .block_bytes = kv->host->pool.block_bytes,
+                                                  .head_bytes = 2 * page * kv->row_bytes,
+                                                  .value_at = page * kv->row_bytes};
                         DCI_TRY(pack_some(kv, layer, &args, table + b));
                         kv->step.packed = true;
                 }
         }
         return DCI_OK;
+}
+
+/* Records when the layer's rows are in host memory. Without this event, which single tokens do not record, what copies
+ * them back waits for the whole step. */
+static dci_status mark_stored(dci_gpu_kv *kv, size_t layer)
+{
+        dci_gpu_kv_layer *at = &kv->layers[layer];
+        if (kv->step.n_tokens <= kv->step.n)
+                return DCI_OK;
+        at->stored_at[kv->now % 2] = kv->now;
+        return kv->ops->event_record(kv->gpu, at->stored[kv->now % 2], kv->step.packed ? kv->side : kv->step.stream);
 }
 
 static dci_status store(dci_gpu_kv *kv, size_t layer)
@@ -238,11 +267,12 @@ static dci_status store(dci_gpu_kv *kv, size_t layer)
                                           .resident = dci_gpu_kv_resident_pages(kv, layer),
                                           .host_skip = dci_gpu_kv_record(kv, DCI_GPU_KV_SKIP),
                                           .tables = dci_gpu_kv_tables(kv),
-                                          .bad = dci_gpu_kv_mapped(kv, kv->bad)};
+                                          .bad = dci_gpu_kv_mapped(kv, kv->bad + layer * kv->config.max_sequences)};
         if (kv->planner.on && layer == kv->planner.first_layer)
                 DCI_TRY(dci_gpu_kv_build(kv));
         DCI_TRY(kv->ops->append(kv->gpu, kv->step.stream, &args));
         DCI_TRY(pack(kv, layer));
+        DCI_TRY(mark_stored(kv, layer));
         kv->bytes_written += (uint64_t)kv->step.n_tokens * kv->shape.n_kv_heads * 2 * kv->row_bytes;
         return DCI_OK;
 }
@@ -253,7 +283,7 @@ static dci_status append(dci_gpu_kv *kv, void *stream, size_t layer, const dci_k
         DCI_TRY(dci_gpu_kv_check_step(kv, stream, layer));
         if (kv->layers[layer].appended)
                 return dci_fail(DCI_ERR_INVALID, "layer %zu has got its rows in this step already", layer);
-        DCI_TRY(dci_gpu_kv_check_rows(kv, rows, &checked));
+        DCI_TRY(dci_gpu_kv_check_rows(kv, kv->step.n_tokens, rows, &checked));
         DCI_TRY(dci_kv_append_later(kv->host, layer, kv->step.n, kv->step.ids, kv->step.wanted, rows));
         kv->layers[layer].appended = true;
         kv->layers[layer].rows = checked;
@@ -333,11 +363,11 @@ dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv)
 static dci_status upload_rows(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences)
 {
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
-                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
+                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && dci_gpu_kv_bad(kv, &kv->rows[r]) == 0)
                         DCI_TRY(dci_gpu_kv_upload(kv, &kv->rows[r]));
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                DCI_TRY(row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_upload(kv, row));
+                DCI_TRY(row == NULL ? dci_gpu_kv_no_row(kv, sequences[i]) : dci_gpu_kv_upload(kv, row));
         }
         return DCI_OK;
 }
@@ -348,7 +378,7 @@ static dci_status check_between(dci_gpu_kv *kv, size_t n_sequences, const int64_
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
                 if (row == NULL)
-                        return DCI_ERR_NOT_FOUND;
+                        return dci_gpu_kv_no_row(kv, sequences[i]);
                 if (row->stepping)
                         return dci_fail(DCI_ERR_INVALID,
                                         "sequence %lld is in the middle of a step: end it, or take it back",
@@ -366,11 +396,11 @@ static dci_status maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *se
         if (kv->planner.on)
                 return upload_rows(kv, n_sequences, sequences);
         for (size_t r = 0; r < kv->config.max_sequences && sequences == NULL; r++)
-                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && kv->bad[r] == 0)
+                if (kv->rows[r].id >= 0 && !kv->rows[r].stepping && dci_gpu_kv_bad(kv, &kv->rows[r]) == 0)
                         kv->names[n++] = kv->rows[r].id;
         for (size_t i = 0; i < n_sequences && sequences != NULL; i++) {
                 const dci_gpu_kv_row *row = dci_gpu_kv_find(kv, sequences[i]);
-                DCI_TRY(row == NULL ? DCI_ERR_NOT_FOUND : dci_gpu_kv_check_good(kv, row));
+                DCI_TRY(row == NULL ? dci_gpu_kv_no_row(kv, sequences[i]) : dci_gpu_kv_check_good(kv, row));
         }
         return sequences == NULL ? dci_kv_maintain(kv->host, n, kv->names)
                                  : dci_kv_maintain(kv->host, n_sequences, sequences);

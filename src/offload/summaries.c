@@ -45,7 +45,7 @@ static dci_status upload_numbers(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size
 
 /* --- from the host ------------------------------------------------------------------------------------------------ */
 
-static size_t count_refits(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+size_t dci_gpu_kv_count_refits(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
         size_t n = 0;
         for (size_t l = 0; l < kv->shape.n_layers; l++)
@@ -72,6 +72,12 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *s
         row->n_formed = n;
         row->where = n > 0 ? DCI_GPU_KV_ON_DEVICE : DCI_GPU_KV_NOWHERE;
         return DCI_OK;
+}
+
+dci_status dci_gpu_kv_upload_all(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        row->where = DCI_GPU_KV_ON_HOST;
+        return upload(kv, row, dci_gpu_kv_host_sequence(kv, row), 0);
 }
 
 /* Copies the centres of the device's codes to the host. */
@@ -104,12 +110,12 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (kv->planner.kind == DCI_GPU_LEARNED) /* the host may be encoding a prompt */
                 DCI_TRY(dci_kv_wait(kv->host, row->id));
         DCI_TRY(dci_gpu_kv_learned_upload(kv, row));
-        const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = count_refits(kv, sequence);
+        const size_t before = dci_gpu_kv_host_grouped(kv, sequence), refits = dci_gpu_kv_count_refits(kv, sequence);
         if (before == 0 && row->where == DCI_GPU_KV_ON_DEVICE && kv->planner.kind == DCI_GPU_CODES)
                 DCI_TRY(download_centres(kv, row, sequence));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence);
-        if (count_refits(kv, sequence) != refits)
+        if (dci_gpu_kv_count_refits(kv, sequence) != refits)
                 row->where = DCI_GPU_KV_ON_HOST;
         /* As far as both had summaries before, they are the same. */
         size_t first = before < row->n_formed ? before : row->n_formed;
@@ -146,6 +152,15 @@ static bool device_builds(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_
                kv->shape.sink + row->n_formed >= oldest;
 }
 
+bool dci_gpu_kv_planner_lacks(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        const size_t n_prompt = sequence->layers[kv->planner.first_layer].n_prompt;
+        /* What a prompt gave stays when its end is truncated, however recent. */
+        return prompted(kv, sequence) && dci_kv_may_group(kv->host, row->n) > row->n_formed &&
+               row->n_formed < dci_kv_prompt_candidates(kv->host, n_prompt);
+}
+
 dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         if (kv->planner.kind == DCI_GPU_LEARNED && prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
@@ -153,14 +168,9 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         /* Nothing is built from bad rows. */
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_drain(kv, row);
-        if (!kv->planner.on || kv->bad[dci_gpu_kv_row_number(kv, row)] != 0 ||
-            !prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
-                return DCI_OK;
-        const size_t due = dci_kv_may_group(kv->host, row->n),
-                     n_prompt = dci_gpu_kv_host_sequence(kv, row)->layers[kv->planner.first_layer].n_prompt;
-        /* What a prompt gave stays when its end is truncated, however recent. */
-        const bool lacks = row->n_formed < dci_kv_prompt_candidates(kv->host, n_prompt);
-        return due > row->n_formed && lacks ? dci_gpu_kv_upload(kv, row) : DCI_OK;
+        return kv->planner.on && dci_gpu_kv_bad(kv, row) == 0 && dci_gpu_kv_planner_lacks(kv, row)
+                       ? dci_gpu_kv_upload(kv, row)
+                       : DCI_OK;
 }
 
 /* Layers whose prompt ended in an earlier step have fewer candidates than those in which it ends now, so no number fits
@@ -221,6 +231,7 @@ dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
                                     .dtype = (int32_t)kv->shape.dtype,
                                     .group_shift = p->group_shift,
                                     .sink = (int32_t)kv->shape.sink,
+                                    .mean_shift = p->preselect.mean_shift,
                                     .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
                                     .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
                                     .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
@@ -249,20 +260,11 @@ static bool alloc_prompt(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n)
         return status == DCI_OK;
 }
 
-/* A row's number among the sequences of the step that is open. */
-static size_t step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        size_t i = 0;
-        while (kv->step.rows[i] != dci_gpu_kv_row_number(kv, row))
-                i++;
-        return i;
-}
-
 dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row *row)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
         const dci_gpu_kv_layer *at = &kv->layers[layer];
-        const size_t i = step_number(kv, row), es = kv->es;
+        const size_t i = dci_gpu_kv_step_number(kv, row), es = kv->es;
         const bool named = at->prompt_rows.keys != NULL && at->prompt_sequence == row->id;
         const dci_kv_rows *rows = named ? &at->prompt_rows : &at->rows;
         const size_t begin = named ? 0 : (size_t)kv->step.record[1 + DCI_GPU_KV_BEGIN * kv->step.n + i],
@@ -284,6 +286,7 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
                                            .group_shift = p->group_shift,
                                            .n_candidates = (int32_t)row->step.n_formed,
                                            .row = (int32_t)dci_gpu_kv_row_number(kv, row),
+                                           .mean_shift = p->preselect.mean_shift,
                                            .keys = (const unsigned char *)rows->keys +
                                                    token * rows->key_token_stride * es,
                                            .key_token = rows->key_token_stride * es,
@@ -337,13 +340,29 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         return kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : DCI_OK;
 }
 
-void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         truncate_chunks(kv, row, 0);
-        dci_gpu_kv_prompt_kmeans_close(kv, row);
         if (kv->planner.clustered)
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
         row->n_formed = 0;
+}
+
+void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        dci_gpu_kv_planner_leave(kv, row);
+        dci_gpu_kv_prompt_kmeans_close(kv, row);
+}
+
+void dci_gpu_kv_planner_trim(dci_gpu_kv *kv)
+{
+        if (!kv->planner.on)
+                return;
+        /* A step that was refused has left chunks for itself. */
+        for (size_t r = 0; r < kv->config.max_sequences && !kv->planner.clustered; r++)
+                truncate_chunks(kv, &kv->rows[r], dci_gpu_kv_count_chunks(kv->rows[r].n_formed));
+        dci_gpu_kv_store_trim(kv, kv->summaries);
+        dci_gpu_kv_store_trim(kv, kv->ids);
 }
 
 /* Replaces chunk number c of the row by its own copy of `from`. */

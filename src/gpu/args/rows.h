@@ -96,14 +96,18 @@ typedef struct dci_gpu_append_args {
         int32_t *bad; /* by row */
 } dci_gpu_append_args;
 
-/** Lays out whole blocks of one sequence's new tokens as the pool does, [block][head][K: slot][V: slot], so that few
- * copies take them to the host. Block i holds tokens token + i * 2^page_shift .. of the call. */
+/** Copies whole blocks of one sequence's new tokens: block i has tokens token + i * 2^page_shift .. of the call. Slot s
+ * of block b and head h: the key at out + b * block_bytes + h * head_bytes + s * key_bytes, the value at the same plus
+ * value_at, with s * value_bytes. So a prompt's blocks are laid out as in the pool, [block][head][K: slot][V: slot],
+ * and few copies take them to the host; and rows for a history as [K, V][head][token]. */
 typedef struct dci_gpu_pack_args {
         const unsigned char *keys, *values;
         uint64_t key_token, key_head, value_token, value_head;
         int32_t n_heads, n_blocks, token, page_shift;
         uint32_t key_bytes, value_bytes;
-        uint64_t block_bytes; /* from one block to the next */
+        uint64_t block_bytes; /* from one block to the next; all multiples of 16 */
+        uint64_t head_bytes;  /* from one head to the next */
+        uint64_t value_at;    /* from a head's keys to its values */
         unsigned char *out;
 } dci_gpu_pack_args;
 

@@ -21,13 +21,14 @@
 #define DCI_GPU_CHUNK 512    /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
 #define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
+#define DCI_GPU_UNIT 16      /* candidates of a unit: DCI_CODE_UNIT */
 
 /* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
  * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
  *
  *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
  *
- * which is aligned to 128 bytes, as is head_bytes. */
+ * which is aligned to 128 bytes, as is head_bytes; with codes of means to 64. */
 typedef struct dci_gpu_chunks {
         unsigned char *const *pieces; /* a table of fixed capacity, on the device */
         const int32_t *numbers;
@@ -67,6 +68,26 @@ typedef struct dci_gpu_selection_cache {
         int32_t room, reserved; /* of the longest list */
 } dci_gpu_selection_cache;
 
+/* Preselection (`preselect` of dci/kv.h), of CODES. After a head's codes of candidates come those of the means of
+ * 2^mean_shift consecutive candidates, in the same form: blocks of 32 rows, then scales of 512 >> mean_shift rows. A plan
+ * takes four calls: `score` of the means, `select` of the best units of 16 candidates, `score` of the tokens in these,
+ * `select` of the plan. The first two are called with of_means. Lists of up to `wanted` units are not preselected: their
+ * first two calls do nothing but write 0 to n_scored. */
+typedef struct dci_gpu_units {
+        /** [list][stride]: units, ascending; NULL: no preselection */
+        int32_t *lists;
+        /** by list: tokens in its units, whose scores have consecutive numbers; 0: all candidates have scores */
+        int32_t *n_scored;
+        int32_t stride, wanted; /* wanted: at most DCI_GPU_FOUND - 1; stride: more than that */
+        /** tokens of a list's units at least: else, where the last unit of all, which need not be full, is one of them,
+         * one more is selected */
+        int32_t room;
+        int32_t of_means;
+} dci_gpu_units;
+
+/* The candidate of a score. */
+#define DCI_GPU_SCORED(units, number) ((units)[(number) / DCI_GPU_UNIT] * DCI_GPU_UNIT + (number) % DCI_GPU_UNIT)
+
 /* Summaries. */
 enum {
         DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes/codes.h), then 512 scales as bf16 */
@@ -96,7 +117,12 @@ enum {
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
  * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, the pool; -FLT_MAX and 0 without
- * lanes.keys. */
+ * lanes.keys.
+ *
+ * units, if it has lists. of_means: summaries.layer_at is that of the codes of means, group_shift is mean_shift, and
+ * groups that the last unit lacks have scores of -FLT_MAX, which parts do not count; lists that are not preselected are
+ * not scored. Else: scores of the tokens in a list's units, in their order. Queries and `due` must not have been written
+ * by the last kernel then, which was the `select` of units. */
 typedef struct dci_gpu_score_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t kind, bits; /* bits: 4, 2 or 1; LEARNED: also 3, and 8 */
@@ -122,6 +148,7 @@ typedef struct dci_gpu_score_args {
         const int32_t *due; /* NULL, or by list: a list is due where due[list] == due_is */
         int32_t due_is, fresh;
         const unsigned char *transforms; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
+        dci_gpu_units units;
 } dci_gpu_score_args;
 
 enum {
@@ -144,7 +171,12 @@ enum {
  * room, whatever the plan's is. Only ranked, n_ranked and lasts are written as well then. Nothing is written for lists
  * that are not due (see the scores).
  * none: selects nothing, whatever the room, and does not read scores.
- * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards. */
+ * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
+ *
+ * units, if it has lists. of_means: selects units by the scores of means, whose groups of 2^group_shift candidates they
+ * are: by the sum over a unit's groups and the query heads of the softmax over all groups, where terms below 2^-126 of
+ * the greatest are 0; equal ones by number. Writes the units' lists and n_scored, for lists that are due, and nothing
+ * else but found. Else: scores are those of the tokens in the units. */
 typedef struct dci_gpu_select_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, max_groups, stride;
@@ -163,6 +195,7 @@ typedef struct dci_gpu_select_args {
         int32_t *sink_end, *recent_begin, *after; /* by sequence of the call */
         int32_t *ranked, *n_ranked;
         dci_gpu_selection_cache selection;
+        dci_gpu_units units;
 } dci_gpu_select_args;
 
 /** Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most
@@ -173,11 +206,14 @@ typedef struct dci_gpu_select_args {
  *
  * value_bits, if not 0: of the same candidates also the values of a low-bit tail (args/tail.h), from lanes.values, 4, 2
  * or 1 bits, tail_at bytes into each head's part, as src/kv/stages/tail_lowbit.c: 4 times [128 tokens][32 coordinates]
- * codes across, then 512 scales as bf16. */
+ * codes across, then 512 scales as bf16.
+ *
+ * mean_shift, if not 0: CODES also of the means of 2^mean_shift candidates, 2 to 4, after those of the candidates
+ * (dci_gpu_units), as put_means of src/kv/stages/summary_codes.c. */
 typedef struct dci_gpu_encode_args {
         int32_t n_layers, n_sequences, n_heads, dim;
         int32_t kind, bits, dtype, group_shift;
-        int32_t sink, value_bits, tail_at, reserved;
+        int32_t sink, value_bits, tail_at, mean_shift;
         const int32_t *rows, *from, *to; /* by sequence of the call */
         dci_gpu_lanes lanes;             /* of the first layer */
         uint64_t lane_step, value_step;  /* bytes from one layer's keys, or values, to the next one's */
@@ -194,11 +230,11 @@ typedef struct dci_gpu_encode_args {
  * src/kv/summaries.c), then all candidates. keys: of token `sink`, key_token bytes from one to the next, key_head
  * between heads, addresses that are multiples of 16. sums: [head][ceil(n / 64)][dim] floats of scratch, twice that with
  * values; only CODES need it, and have a centre. The rest of the last chunk becomes zeros. value_bits, if not 0: values
- * likewise, with a centre and signs of their own; see dci_gpu_encode_args. */
+ * likewise, with a centre and signs of their own; mean_shift: see dci_gpu_encode_args. */
 typedef struct dci_gpu_encode_prompt_args {
         int32_t n_heads, dim, kind, bits;
         int32_t dtype, group_shift, n_candidates, row;
-        int32_t value_bits, tail_at;
+        int32_t value_bits, tail_at, mean_shift, reserved;
         const unsigned char *keys, *values;
         uint64_t key_token, key_head, value_token, value_head;
         dci_gpu_chunks chunks;

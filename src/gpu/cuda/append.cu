@@ -126,7 +126,9 @@ static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant_
         for (int64_t part = blockIdx.x; part < n_parts; part += gridDim.x) {
                 const uint64_t block = (uint64_t)(part / args.n_heads), head = (uint64_t)(part % args.n_heads);
                 const uint64_t token = (uint64_t)args.token + (block << args.page_shift);
-                uint4 *out = reinterpret_cast<uint4 *>(args.out + block * args.block_bytes) + head * n_vectors;
+                unsigned char *to = args.out + block * args.block_bytes + head * args.head_bytes;
+                uint4 *out_keys = reinterpret_cast<uint4 *>(to),
+                      *out_values = reinterpret_cast<uint4 *>(to + args.value_at);
                 const unsigned char *keys = args.keys + token * args.key_token + head * args.key_head;
                 const unsigned char *values = args.values + token * args.value_token + head * args.value_head;
                 for (uint32_t base = threadIdx.x; base < n_vectors; base += depth * 256) {
@@ -146,9 +148,13 @@ static __global__ void __launch_bounds__(256) pack_kernel(const __grid_constant_
                                 x[d] = __ldca(reinterpret_cast<const uint4 *>(from));
                         }
 #pragma unroll
-                        for (int d = 0; d < depth; d++)
-                                if (base + d * 256 < n_vectors)
-                                        out[base + d * 256] = x[d];
+                        for (int d = 0; d < depth; d++) {
+                                const uint32_t v = base + d * 256;
+                                if (v < n_keys)
+                                        out_keys[v] = x[d];
+                                else if (v < n_vectors)
+                                        out_values[v - n_keys] = x[d];
+                        }
                 }
         }
 }

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cuda_runtime_api.h>
@@ -100,19 +101,45 @@ static void leave(const dci_gpu *gpu, int before)
 
 /* --- devices ------------------------------------------------------------------------------------------------------ */
 
+/* A driver serves every minor version of its runtime's major one. */
+static dci_status fail_driver(void)
+{
+        const int major = CUDART_VERSION / 1000;
+        int driver = 0;
+        (void)cudaDriverGetVersion(&driver);
+        (void)cudaGetLastError();
+        if (driver == 0)
+                return dci_fail(
+                        DCI_ERR_UNSUPPORTED,
+                        "there is no NVIDIA driver (libcuda.so.1 is missing or cannot be loaded): install one for CUDA "
+                        "%d.0 or later, or give the container access to the GPUs",
+                        major);
+        return dci_fail(DCI_ERR_UNSUPPORTED,
+                        "the NVIDIA driver is for CUDA %d.%d, this build of dci needs one for CUDA %d.0 or later: "
+                        "update the driver, or build dci with an older nvcc",
+                        driver / 1000, driver % 1000 / 10, major);
+}
+
+static dci_status fail_invisible(void)
+{
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        (void)cudaGetLastError();
+        if (visible == NULL)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the NVIDIA driver finds no GPU: nvidia-smi -L should list one");
+        return dci_fail(DCI_ERR_UNSUPPORTED,
+                        "no GPU is visible: CUDA_VISIBLE_DEVICES is \"%.100s\", unset it or set it to "
+                        "numbers that nvidia-smi -L lists",
+                        visible);
+}
+
 static dci_status cuda_count(int32_t *out)
 {
         int n = 0;
         const cudaError_t error = cudaGetDeviceCount(&n);
-        if (error == cudaErrorInsufficientDriver) {
-                int driver = 0;
-                (void)cudaDriverGetVersion(&driver);
-                if (driver == 0)
-                        return dci_gpu_cuda_status(error, "there is no NVIDIA driver, or it cannot be loaded");
-                return dci_gpu_cuda_status(error, "the NVIDIA driver is for CUDA %d.%d, this build needs CUDA %d.%d",
-                                           driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                                           CUDART_VERSION % 1000 / 10);
-        }
+        if (error == cudaErrorInsufficientDriver)
+                return fail_driver();
+        if (error == cudaErrorNoDevice || (error == cudaSuccess && n == 0))
+                return fail_invisible();
         DCI_TRY(dci_gpu_cuda_status(error, "the GPUs cannot be counted"));
         *out = n;
         return DCI_OK;
@@ -155,14 +182,32 @@ static void fill_info(dci_gpu_info *info, int32_t device, const struct cudaDevic
         (void)cudaGetLastError();
 }
 
+/* Kernels are there as machine code, or as PTX that the driver can compile. */
+static dci_status check_kernels(int32_t device, const struct cudaDeviceProp *properties)
+{
+        if (properties->major < 8)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d, expected 8.0 or more",
+                                device, properties->name, properties->major, properties->minor);
+        const cudaError_t error = (cudaError_t)dci_gpu_cuda_probe();
+        if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorUnsupportedPtxVersion) {
+                (void)cudaGetLastError();
+                return dci_fail(
+                        DCI_ERR_UNSUPPORTED,
+                        "GPU %d (%s) has compute capability %d.%d, this build of dci has kernels for %s%s: build it "
+                        "with CMAKE_CUDA_ARCHITECTURES=%d%d",
+                        device, properties->name, properties->major, properties->minor, DCI_CUDA_ARCHITECTURES,
+                        error == cudaErrorUnsupportedPtxVersion ? ", whose PTX is too new for the driver" : "",
+                        properties->major, properties->minor);
+        }
+        return dci_gpu_cuda_status(error, "GPU %d cannot load kernels", device);
+}
+
 static dci_status open_current(dci_gpu *gpu, int32_t device)
 {
         struct cudaDeviceProp properties;
         DCI_TRY(dci_gpu_cuda_status(cudaGetDeviceProperties(&properties, device), "GPU %d does not tell what it is",
                                     device));
-        if (properties.major < 8)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) has compute capability %d.%d, expected 8.0 or more",
-                                device, properties.name, properties.major, properties.minor);
+        DCI_TRY(check_kernels(device, &properties));
         if (!properties.canMapHostMemory || !properties.unifiedAddressing)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "GPU %d (%s) cannot read host memory in place", device,
                                 properties.name);
@@ -409,6 +454,12 @@ static dci_status cuda_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
                   n_bytes, to);
 }
 
+static dci_status cuda_notify(dci_gpu *gpu, void *stream, void (*fn)(void *arg), void *arg)
+{
+        ON_DEVICE(gpu, cudaLaunchHostFunc((cudaStream_t)stream, fn, arg),
+                  "a call of the host cannot be queued on GPU %d", gpu->device);
+}
+
 /* --- events and graphs -------------------------------------------------------------------------------------------- */
 
 static dci_status cuda_event_create(dci_gpu *gpu, bool timed, void **out)
@@ -432,17 +483,6 @@ static dci_status cuda_event_record(dci_gpu *gpu, void *event, void *stream)
 static dci_status cuda_event_wait(dci_gpu *gpu, void *event)
 {
         ON_DEVICE(gpu, cudaEventSynchronize((cudaEvent_t)event), "work on GPU %d failed", gpu->device);
-}
-
-static dci_status cuda_event_done(dci_gpu *gpu, void *event, bool *out)
-{
-        const cudaError_t error = cudaEventQuery((cudaEvent_t)event);
-        *out = error == cudaSuccess;
-        if (error == cudaErrorNotReady) {
-                (void)cudaGetLastError(); /* not an error, but noted as one */
-                return DCI_OK;
-        }
-        return dci_gpu_cuda_status(error, "work on GPU %d failed", gpu->device);
 }
 
 static dci_status cuda_event_order(dci_gpu *gpu, void *stream, void *event)

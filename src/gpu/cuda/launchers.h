@@ -40,6 +40,9 @@ dci_status dci_gpu_cuda_status(int error, const char *format, ...)
 #endif
         ;
 
+/* 0 where the current device can run what this build was compiled for, else the cudaError_t. */
+int dci_gpu_cuda_probe(void);
+
 /* core/status.c */
 dci_status dci_fail(dci_status status, const char *format, ...)
 #if defined(__GNUC__)

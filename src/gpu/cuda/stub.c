@@ -5,6 +5,8 @@
 
 const dci_gpu_ops *dci_gpu_ops_cuda(void)
 {
-        dci_fail(DCI_ERR_UNSUPPORTED, "this build of dci has no CUDA (DCI_CUDA); DCI_GPU_HOST is there");
+        dci_fail(DCI_ERR_UNSUPPORTED,
+                 "this build of dci has no CUDA: build it with -DDCI_CUDA=ON (in Python: pip install ./python -C "
+                 "cmake.define.DCI_CUDA=ON, or a wheel of libdci-cu13), or use the device DCI_GPU_HOST");
         return NULL;
 }

@@ -108,11 +108,10 @@ void dci_gpu_ref_reside(const dci_gpu_reside_args *args)
 void dci_gpu_ref_pack(const dci_gpu_pack_args *args)
 {
         const uint64_t page = (uint64_t)1 << args->page_shift;
-        const uint64_t head_bytes = page * ((uint64_t)args->key_bytes + args->value_bytes);
         for (uint64_t b = 0; b < (uint64_t)args->n_blocks; b++)
                 for (uint64_t h = 0; h < (uint64_t)args->n_heads; h++) {
-                        unsigned char *keys = args->out + b * args->block_bytes + h * head_bytes;
-                        unsigned char *values = keys + page * args->key_bytes;
+                        unsigned char *keys = args->out + b * args->block_bytes + h * args->head_bytes;
+                        unsigned char *values = keys + args->value_at;
                         for (uint64_t s = 0; s < page; s++) {
                                 const uint64_t token = (uint64_t)args->token + b * page + s;
                                 memcpy(keys + s * args->key_bytes,

@@ -337,6 +337,23 @@ static dci_status host_fill(dci_gpu *gpu, void *stream, void *to, int byte, size
         return dci_gpu_host_call(gpu, stream, run_fill, &move, sizeof move);
 }
 
+typedef struct notice {
+        void (*fn)(void *arg);
+        void *arg;
+} notice;
+
+static void run_notice(const void *args)
+{
+        const notice *n = args;
+        n->fn(n->arg);
+}
+
+static dci_status host_notify(dci_gpu *gpu, void *stream, void (*fn)(void *arg), void *arg)
+{
+        const notice n = {fn, arg};
+        return dci_gpu_host_call(gpu, stream, run_notice, &n, sizeof n);
+}
+
 /* --- events --------------------------------------------------------------------------------------------------- */
 
 static dci_status host_event_create(dci_gpu *gpu, bool timed, void **out)
@@ -376,12 +393,6 @@ static dci_status host_event_wait(dci_gpu *gpu, void *event)
         pthread_mutex_lock(&state->lock);
         pthread_mutex_unlock(&state->lock);
         return DCI_OK;
-}
-
-static dci_status host_event_done(dci_gpu *gpu, void *event, bool *out)
-{
-        *out = true;
-        return host_event_wait(gpu, event);
 }
 
 /* A stream that waits for one that captures is captured, too, until that one's capture ends. */

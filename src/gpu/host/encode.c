@@ -25,7 +25,7 @@ typedef struct rows {
 /* One head of a layer. */
 typedef struct encoding {
         int32_t dim, kind, bits, dtype, group_shift;
-        int32_t value_bits, tail_at;
+        int32_t value_bits, tail_at, mean_shift;
         rows keys, values;
         const float *signs, *centre, *value_signs, *value_centre;
         dci_gpu_chunks chunks;
@@ -54,45 +54,56 @@ static void narrow(const float *from, int32_t n, int32_t dtype, unsigned char *t
 
 /* --- codes -------------------------------------------------------------------------------------------------------- */
 
-/* Encodes a row less its centre into its words of a block. */
-static dci_coded_row encode(const rows *r, int32_t candidate, const encoding *f, int32_t bits, const float *signs,
+/* Encodes row number `row` of a table, less its centre, into its words of a block. y: the row, which is overwritten. */
+static dci_coded_row encode(float *y, int32_t row, const encoding *f, int32_t bits, const float *signs,
                             const float *centre, unsigned char *block)
 {
-        float y[DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
+        float spare[DCI_GPU_MAX_DIM];
         dci_code_even even = {.turn = {.dim = (size_t)f->dim}};
         dci_rotation rotation = {.dim = (size_t)f->dim, .part = 1, .signs = (float *)(uintptr_t)signs};
         dci_code_written written;
         while (rotation.part <= rotation.dim / 2)
                 rotation.part *= 2;
         even.bits = (int)dci_coder_even_steps((size_t)f->dim, bits, &even.spread, even.inverse);
-        to_f32(r, candidate, f->dtype, f->dim, y);
         for (int32_t j = 0; j < f->dim; j++)
                 y[j] -= centre[j];
         dci_rotate(&rotation, y, spare);
         dci_code_writer_portable.one(&even, y, (uint32_t *)(void *)spare,
-                                     block + dci_code_word((size_t)candidate % DCI_CODE_ROWS), PAIR, &written);
+                                     block + dci_code_word((size_t)row % DCI_CODE_ROWS), PAIR, &written);
         return (dci_coded_row){written.scale[0], written.residual[0], written.reach[0]};
 }
 
-static size_t codes_bytes(const encoding *f, int32_t bits)
+static size_t block_bytes(const encoding *f, int32_t bits)
 {
-        return (size_t)(DCI_GPU_CHUNK * f->dim * bits / 8);
+        return (size_t)f->dim * (size_t)bits * DCI_CODE_ROWS / 8;
 }
 
-static void put_scale(const encoding *f, int32_t bits, unsigned char *table, int32_t candidate, float scale)
+/* Codes of so many rows, with their scales. */
+static size_t table_bytes(const encoding *f, int32_t bits, size_t n_rows)
+{
+        return n_rows / DCI_CODE_ROWS * block_bytes(f, bits) + n_rows * sizeof(uint16_t);
+}
+
+/* at: number among the n_rows of the table. */
+static void put_scale(const encoding *f, int32_t bits, unsigned char *table, size_t n_rows, size_t at, float scale)
 {
         const uint16_t half = dci_float_to_bf16(scale);
-        memcpy(table + codes_bytes(f, bits) + candidate % DCI_GPU_CHUNK * 2, &half, sizeof half);
+        memcpy(table + n_rows / DCI_CODE_ROWS * block_bytes(f, bits) + at * sizeof half, &half, sizeof half);
+}
+
+/* Row number `at` among the n_rows of a table of keys' codes. */
+static void put_row(const encoding *f, float *row, unsigned char *table, size_t n_rows, size_t at)
+{
+        const dci_coded_row coded = encode(row, (int32_t)at, f, f->bits, f->signs, f->centre,
+                                           table + at / DCI_CODE_ROWS * block_bytes(f, f->bits));
+        put_scale(f, f->bits, table, n_rows, at, coded.scale);
 }
 
 static void put_code(const encoding *f, int32_t candidate)
 {
-        unsigned char *part = part_of(f, candidate);
-        const size_t block = (size_t)(candidate % DCI_GPU_CHUNK) / DCI_CODE_ROWS;
-        const size_t block_bytes = codes_bytes(f, f->bits) / (DCI_GPU_CHUNK / DCI_CODE_ROWS);
-        const dci_coded_row coded =
-                encode(&f->keys, candidate, f, f->bits, f->signs, f->centre, part + block * block_bytes);
-        put_scale(f, f->bits, part, candidate, coded.scale);
+        float x[DCI_GPU_MAX_DIM];
+        to_f32(&f->keys, candidate, f->dtype, f->dim, x);
+        put_row(f, x, part_of(f, candidate), DCI_GPU_CHUNK, (size_t)candidate % DCI_GPU_CHUNK);
 }
 
 /* As nearest_scale of src/kv/stages/tail_lowbit.c. */
@@ -105,14 +116,15 @@ static float nearest_scale(const dci_coded_row *row)
 static void put_value(const encoding *f, int32_t candidate)
 {
         unsigned char rows_of[DCI_CODE_ROWS * DCI_GPU_MAX_DIM / 2] = {0}, *part = part_of(f, candidate) + f->tail_at;
-        const dci_coded_row coded =
-                encode(&f->values, candidate, f, f->value_bits, f->value_signs, f->value_centre, rows_of);
+        float x[DCI_GPU_MAX_DIM];
+        to_f32(&f->values, candidate, f->dtype, f->dim, x);
+        const dci_coded_row coded = encode(x, candidate, f, f->value_bits, f->value_signs, f->value_centre, rows_of);
         const size_t bits = (size_t)f->value_bits, at = (size_t)candidate % DCI_GPU_CHUNK, row = at % DCI_CODE_ROWS;
         const size_t n_blocks = (size_t)f->dim / 32, apart = 32 * BLOCK * bits / 8;
         const size_t line = (at - row) % BLOCK * bits / 32;
         dci_code_transpose((int)bits, rows_of, (size_t)f->dim * bits / 32, row, row + 1,
                            part + at / BLOCK * n_blocks * apart + line * PAIR, n_blocks, apart);
-        put_scale(f, f->value_bits, part, candidate, nearest_scale(&coded));
+        put_scale(f, f->value_bits, part, DCI_GPU_CHUNK, at, nearest_scale(&coded));
 }
 
 /* --- rows of pages ------------------------------------------------------------------------------------------------ */
@@ -161,6 +173,16 @@ static void mean(const encoding *f, int32_t first, int32_t n, float *out)
                 out[j] /= (float)n;
 }
 
+/* Codes of the mean that begins with this candidate; its last tokens may be missing. */
+static void put_mean_code(const encoding *f, int32_t first, int32_t to)
+{
+        float x[DCI_GPU_MAX_DIM];
+        const int32_t per = 1 << f->mean_shift;
+        mean(f, first, to - first < per ? to - first : per, x);
+        put_row(f, x, part_of(f, first) + table_bytes(f, f->bits, DCI_GPU_CHUNK), (size_t)(DCI_GPU_CHUNK / per),
+                (size_t)(first % DCI_GPU_CHUNK / per));
+}
+
 static int32_t width_of(const encoding *f)
 {
         return f->kind == DCI_GPU_MEANS ? f->dim : 2 * f->dim;
@@ -185,7 +207,8 @@ static void put_page(const encoding *f, int32_t first, int32_t to)
 static size_t summary_bytes(const encoding *f)
 {
         if (f->kind == DCI_GPU_CODES)
-                return codes_bytes(f, f->bits) + 2 * DCI_GPU_CHUNK;
+                return table_bytes(f, f->bits, DCI_GPU_CHUNK) +
+                       (f->mean_shift != 0 ? table_bytes(f, f->bits, (size_t)DCI_GPU_CHUNK >> f->mean_shift) : 0);
         return (size_t)(DCI_GPU_CHUNK >> f->group_shift) * (size_t)width_of(f) * 2;
 }
 
@@ -196,12 +219,14 @@ static void build(const encoding *f, int32_t from, int32_t to)
                         unsigned char *part = part_of(f, c);
                         memset(part, 0, summary_bytes(f));
                         if (f->value_bits != 0)
-                                memset(part + f->tail_at, 0, codes_bytes(f, f->value_bits) + 2 * DCI_GPU_CHUNK);
+                                memset(part + f->tail_at, 0, table_bytes(f, f->value_bits, DCI_GPU_CHUNK));
                 }
                 if (f->kind == DCI_GPU_CODES)
                         put_code(f, c);
                 else if (c % (1 << f->group_shift) == 0)
                         put_page(f, c, to);
+                if (f->kind == DCI_GPU_CODES && f->mean_shift != 0 && c % (1 << f->mean_shift) == 0)
+                        put_mean_code(f, c, to);
                 if (f->value_bits != 0)
                         put_value(f, c);
         }
@@ -217,8 +242,8 @@ static rows ring_of(const dci_gpu_encode_args *args, const unsigned char *base, 
 /* Arguments that both kernels have. */
 #define COMMON(a)                                                                                                      \
         .dim = (a)->dim, .kind = (a)->kind, .bits = (a)->bits, .dtype = (a)->dtype, .group_shift = (a)->group_shift,   \
-        .value_bits = (a)->value_bits, .tail_at = (a)->tail_at, .signs = (a)->signs, .value_signs = (a)->value_signs,  \
-        .chunks = (a)->chunks
+        .value_bits = (a)->value_bits, .tail_at = (a)->tail_at, .mean_shift = (a)->mean_shift, .signs = (a)->signs,    \
+        .value_signs = (a)->value_signs, .chunks = (a)->chunks
 
 void dci_gpu_ref_encode(const dci_gpu_encode_args *args)
 {

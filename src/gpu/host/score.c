@@ -26,6 +26,7 @@ typedef struct prepared_query {
 typedef struct scoring {
         const dci_gpu_score_args *args;
         int32_t row, head, n_tokens, n_candidates, n_groups;
+        const int32_t *units; /* NULL, or those whose tokens are scored */
         uint64_t list;
         const dci_gpu_transform *transform;
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM]; /* times scale */
@@ -101,9 +102,10 @@ static void score_code(const scoring *s, int32_t row, float *out)
 {
         const dci_gpu_score_args *args = s->args;
         const int32_t bits = args->bits, step = 32 / bits, n_lines = args->dim / step, rows = DCI_CODE_ROWS;
-        const int32_t at = row % DCI_GPU_CHUNK, block_bytes = n_lines * 2 * (int32_t)DCI_CODE_LINE;
-        const unsigned char *chunk = chunk_of(s, row, DCI_GPU_CHUNK), *block = chunk + at / rows * block_bytes;
-        const uint16_t *scales = (const uint16_t *)(const void *)(chunk + DCI_GPU_CHUNK / rows * block_bytes);
+        const int32_t per = DCI_GPU_CHUNK >> args->group_shift; /* rows of a chunk */
+        const int32_t at = row % per, block_bytes = n_lines * 2 * (int32_t)DCI_CODE_LINE;
+        const unsigned char *chunk = chunk_of(s, row, per), *block = chunk + at / rows * block_bytes;
+        const uint16_t *scales = (const uint16_t *)(const void *)(chunk + per / rows * block_bytes);
         const float scale = dci_bf16_to_float(scales[at]);
         int32_t sums[DCI_GPU_MAX_GROUP] = {0};
         for (int32_t j = 0; j < args->dim; j++) {
@@ -170,7 +172,7 @@ static void score_part(const scoring *s, int32_t part)
                 float *out =
                         args->scores + (s->list * (uint64_t)args->max_groups + (uint64_t)g) * (uint64_t)args->group;
                 if (args->kind == DCI_GPU_CODES)
-                        score_code(s, (int32_t)g, out);
+                        score_code(s, s->units == NULL ? (int32_t)g : DCI_GPU_SCORED(s->units, (int32_t)g), out);
                 else if (args->kind == DCI_GPU_LEARNED)
                         score_learned(s, (int32_t)g, out);
                 else
@@ -179,6 +181,32 @@ static void score_part(const scoring *s, int32_t part)
                         add(&tops[q], out[q]);
         }
         write_part(s, part, tops);
+}
+
+/* Means that the last unit lacks. */
+static void pad_unit(const scoring *s)
+{
+        const dci_gpu_score_args *args = s->args;
+        const int32_t per = DCI_GPU_UNIT >> args->group_shift;
+        float *scores = args->scores + s->list * (uint64_t)args->max_groups * (uint64_t)args->group;
+        for (int32_t g = s->n_groups; g % per != 0; g++)
+                for (int32_t q = 0; q < args->group; q++)
+                        scores[(uint64_t)g * (uint64_t)args->group + (uint64_t)q] = -FLT_MAX;
+}
+
+/* Whether units have scores of their own: of their means, or of their tokens, which this finds. */
+static bool use_units(scoring *s)
+{
+        const dci_gpu_units *units = &s->args->units;
+        if (units->lists == NULL)
+                return true;
+        if (units->of_means != 0)
+                return s->n_candidates > units->wanted * DCI_GPU_UNIT;
+        if (units->n_scored[s->list] > 0) {
+                s->units = units->lists + s->list * (uint64_t)units->stride;
+                s->n_groups = units->n_scored[s->list];
+        }
+        return true;
 }
 
 /* --- tokens that every plan attends to ---------------------------------------------------------------------------- */
@@ -237,7 +265,11 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                         s.n_groups = args->n_clusters != NULL
                                              ? args->n_clusters[held]
                                              : (view.n_candidates + (1 << args->group_shift) - 1) >> args->group_shift;
+                        if (!use_units(&s))
+                                continue;
                         prepare(&s);
+                        if (args->units.lists != NULL && args->units.of_means != 0)
+                                pad_unit(&s);
                         for (int32_t p = 0; p < args->n_parts; p++)
                                 score_part(&s, p);
                         score_attended(&s);

@@ -19,6 +19,7 @@ typedef struct selecting {
         int32_t row, head, n_candidates, room, n_groups;
         bool skip_empty; /* clusters may be without a candidate: after a truncation */
         const float *scores;
+        const int32_t *units;                                   /* NULL, or those whose tokens have scores */
         double most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* lse: less most */
         int32_t n_best, n_tokens;
         uint64_t best[MAX_GROUPS]; /* a heap, the least on top; then in order */
@@ -60,7 +61,7 @@ static int32_t members_of(const selecting *c, int32_t group)
                 return n;
         }
         const int32_t per = 1 << args->group_shift, left = c->n_candidates - group * per;
-        return left < per ? left : per;
+        return c->units != NULL ? 1 : left < per ? left : per;
 }
 
 static int32_t member_of(const selecting *c, int32_t group, int32_t i)
@@ -68,6 +69,8 @@ static int32_t member_of(const selecting *c, int32_t group, int32_t i)
         const dci_gpu_select_args *args = c->args;
         if (args->n_clusters != NULL)
                 return *listed(c, &args->ids, listed(c, &args->spans, group, 2)[0] + i, 1);
+        if (c->units != NULL)
+                return DCI_GPU_SCORED(c->units, group);
         return (group << args->group_shift) + i;
 }
 
@@ -140,6 +143,33 @@ static void offer(selecting *c, int32_t wanted, uint64_t key)
         }
 }
 
+/* Offered keys, best first. */
+static void sort_best(selecting *c)
+{
+        for (int32_t n = c->n_best - 1; n > 0; n--) { /* the least goes to the end */
+                const uint64_t key = c->best[0];
+                c->best[0] = c->best[n];
+                c->best[n] = key;
+                sink(c->best, n);
+        }
+}
+
+static uint64_t key_of(float relevance, int32_t number)
+{
+        return (uint64_t)ordered(relevance) << 32 | ~(uint32_t)number;
+}
+
+static int32_t group_of(uint64_t key)
+{
+        return (int32_t) ~(uint32_t)key;
+}
+
+static int by_number(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
 /* The groups of greatest relevance, best first. */
 static void find_best(selecting *c)
 {
@@ -150,18 +180,8 @@ static void find_best(selecting *c)
         if (args->weigh != DCI_GPU_WEIGH_EVEN)
                 weigh_queries(c);
         for (int32_t g = 0; g < c->n_groups; g++)
-                offer(c, wanted, (uint64_t)ordered(relevance_of(c, g)) << 32 | ~(uint32_t)g);
-        for (int32_t n = c->n_best - 1; n > 0; n--) { /* the least goes to the end */
-                const uint64_t key = c->best[0];
-                c->best[0] = c->best[n];
-                c->best[n] = key;
-                sink(c->best, n);
-        }
-}
-
-static int32_t group_of(uint64_t key)
-{
-        return (int32_t) ~(uint32_t)key;
+                offer(c, wanted, key_of(relevance_of(c, g), g));
+        sort_best(c);
 }
 
 /* Members of the best groups until the room is full. */
@@ -183,12 +203,6 @@ static void take_members(selecting *c)
                 args->n_ranked[c->list] = n_ranked;
 }
 
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
 static void put_in_order(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
@@ -204,6 +218,52 @@ static void put_in_order(selecting *c)
                                              (uint64_t)args->group +
                                      (uint64_t)q] = -FLT_MAX;
 }
+
+/* --- units ---------------------------------------------------------------------------------------------------------- */
+
+/* The sum over a unit's groups and the query heads. */
+static float unit_relevance(const selecting *c, int32_t unit)
+{
+        const int32_t group = c->args->group, per = DCI_GPU_UNIT >> c->args->group_shift;
+        const double lowest = -126 * log(2.0);
+        double sum = 0.0;
+        for (int32_t g = unit * per; g < (unit + 1) * per && g < c->n_groups; g++)
+                for (int32_t q = 0; q < group; q++) {
+                        const double x = (double)c->scores[g * group + q] - c->most[q];
+                        sum += x < lowest ? 0.0 : exp(x) * exp(-c->lse[q]);
+                }
+        return (float)sum;
+}
+
+/* So many of the best units, ascending. */
+static void find_units(selecting *c, int32_t n_units, int32_t wanted, int32_t *out)
+{
+        c->n_best = 0;
+        for (int32_t u = 0; u < n_units; u++)
+                offer(c, wanted, key_of(unit_relevance(c, u), u));
+        for (int32_t i = 0; i < c->n_best; i++)
+                out[i] = group_of(c->best[i]);
+        qsort(out, (size_t)c->n_best, sizeof *out, by_number);
+}
+
+static void select_units(selecting *c)
+{
+        const dci_gpu_units *units = &c->args->units;
+        const int32_t n_units = (c->n_candidates + DCI_GPU_UNIT - 1) / DCI_GPU_UNIT, last = n_units - 1,
+                      lacking = n_units * DCI_GPU_UNIT - c->n_candidates;
+        int32_t *list = units->lists + c->list * (uint64_t)units->stride, n = units->wanted;
+        units->n_scored[c->list] = 0;
+        if (c->n_candidates <= n * DCI_GPU_UNIT)
+                return;
+        c->scores = c->args->scores + c->list * (uint64_t)c->args->max_groups * (uint64_t)c->args->group;
+        weigh_queries(c);
+        find_units(c, n_units, n, list);
+        if (list[n - 1] == last && n * DCI_GPU_UNIT - lacking < units->room)
+                find_units(c, n_units, ++n, list);
+        units->n_scored[c->list] = n * DCI_GPU_UNIT - (list[n - 1] == last ? lacking : 0);
+}
+
+/* --- lists ---------------------------------------------------------------------------------------------------------- */
 
 /* Stores the selection for later plans, best first. */
 static void keep(const selecting *c)
@@ -228,6 +288,12 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
         const bool keeps = args->selection.lists != NULL;
         if (args->due != NULL && args->due[c.list] != args->due_is)
                 return;
+        c.n_groups = args->n_clusters != NULL ? args->n_clusters[held] : (c.n_candidates + per - 1) / per;
+        if (args->units.lists != NULL && args->units.of_means != 0) {
+                if (view->sparse)
+                        select_units(&c);
+                return;
+        }
         if (args->n_ranked != NULL)
                 args->n_ranked[c.list] = 0;
         if (keeps)
@@ -239,7 +305,10 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
         c.room = keeps ? args->selection.room : c.room;
         c.room = args->none ? 0 : c.room < args->stride ? c.room : args->stride;
         c.scores = args->scores + c.list * (uint64_t)args->max_groups * (uint64_t)args->group;
-        c.n_groups = args->n_clusters != NULL ? args->n_clusters[held] : (c.n_candidates + per - 1) / per;
+        if (args->units.lists != NULL && args->units.n_scored[c.list] > 0) {
+                c.units = args->units.lists + c.list * (uint64_t)args->units.stride;
+                c.n_groups = args->units.n_scored[c.list];
+        }
         c.skip_empty = args->n_clusters != NULL && c.n_candidates != args->n_grouped[sequence];
         c.n_groups = c.n_groups < args->max_groups ? c.n_groups : args->max_groups;
         if (c.room == 0 || c.n_groups <= 0)
@@ -261,7 +330,7 @@ void dci_gpu_ref_select(const dci_gpu_select_args *args)
                 DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
                 for (int32_t h = 0; h < args->n_heads; h++)
                         select(args, i, h, &view);
-                if (args->selection.lists != NULL)
+                if (args->selection.lists != NULL || (args->units.lists != NULL && args->units.of_means != 0))
                         continue;
                 args->sink_end[i] = view.sparse ? args->sizes.sink : 0;
                 args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;

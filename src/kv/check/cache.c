@@ -25,9 +25,12 @@ static dci_status check_pool(const dci_kv *kv)
         if (kv->config.layout != NULL)
                 return DCI_OK;
         if (pool->n_pieces > pool->piece_capacity || dci_kv_pool_blocks(pool, pool->n_pieces) != pool->n_blocks ||
-            pool->n_pieces * pool->piece_bytes != kv->row_bytes)
-                return dci_fail(DCI_ERR_FORMAT, "%zu pieces of %zu blocks and %zu bytes for %zu blocks and %zu bytes",
-                                pool->n_pieces, pool->piece_blocks, pool->piece_bytes, pool->n_blocks, kv->row_bytes);
+            pool->n_gaps > pool->n_pieces || (pool->n_pieces - pool->n_gaps) * pool->piece_bytes != kv->row_bytes)
+                return dci_fail(
+                        DCI_ERR_FORMAT,
+                        "%zu pieces, %zu of them gaps, of %zu blocks and %zu bytes for %zu blocks and %zu bytes",
+                        pool->n_pieces, pool->n_gaps, pool->piece_blocks, pool->piece_bytes, pool->n_blocks,
+                        kv->row_bytes);
         return DCI_OK;
 }
 
@@ -70,9 +73,9 @@ static dci_status check_owners(const dci_kv *kv, const uint32_t *counts, dci_kv_
                         return dci_fail(DCI_ERR_FORMAT, "block %d is listed as free, and is in use, or twice",
                                         (int)block);
         }
-        if (!pool->caller_blocks && used + pool->n_free != pool->n_blocks)
+        if (!pool->caller_blocks && used + pool->n_free != dci_kv_pool_there(pool))
                 return dci_fail(DCI_ERR_FORMAT, "of %zu blocks %zu are in use and %zu free: the others are lost",
-                                pool->n_blocks, used, pool->n_free);
+                                dci_kv_pool_there(pool), used, pool->n_free);
         return DCI_OK;
 }
 

@@ -111,7 +111,7 @@ static dci_status check_lifts(dci_kv *kv, const dci_kv_layer *layer, size_t head
         for (size_t c = 0, node = 0; c < tree->n; c++) {
                 const int32_t candidate = (int32_t)c;
                 const void *row;
-                dci_kv_tree_rows(kv, layer, head, &candidate, 1, true, &row);
+                dci_kv_tree_rows(kv, layer, head, &candidate, 1, &row);
                 const float norm2 = kv->context->kernels->norm2[kv->config.dtype - 1](row, kv->dim_k);
                 if (norm2 > tree->c_squared)
                         return dci_fail(DCI_ERR_FORMAT,
@@ -150,7 +150,7 @@ static double score_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, const
         const dci_kv_tree *tree = layer->heads[head].tree;
         const void *row;
         float product;
-        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, true, &row);
+        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, &row);
         kv->context->kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](key, &row, 1, kv->dim_k, &product);
         return (double)product + (double)lift * (double)tree->node_lifts[node];
 }
@@ -166,7 +166,7 @@ static dci_status check_nearness(dci_kv *kv, const dci_kv_layer *layer, size_t h
                         const void *row;
                         if (seen++ % step != 0)
                                 continue;
-                        dci_kv_tree_rows(kv, layer, head, &tree->members[p * per_page + i], 1, true, &row);
+                        dci_kv_tree_rows(kv, layer, head, &tree->members[p * per_page + i], 1, &row);
                         const float norm2 = kv->context->kernels->norm2[kv->config.dtype - 1](row, kv->dim_k);
                         kv->context->kernels->to_f32[kv->config.dtype - 1](row, kv->dim_k, key);
                         const float lift = dci_kv_tree_lift(tree, norm2);

@@ -112,8 +112,7 @@ static dci_status load_blocks(loading *l)
         const size_t n_blocks = dci_kv_blocks_of(kv, l->n);
         dci_status status = dci_kv_pool_ready(kv, n_blocks);
         if (status == DCI_OK)
-                status = dci_kv_grow(kv, (void **)&sequence->table, &sequence->table_capacity, n_blocks,
-                                     sizeof *sequence->table);
+                status = dci_kv_grow_table(kv, sequence, n_blocks);
         while (status == DCI_OK && sequence->n_table < n_blocks)
                 sequence->table[sequence->n_table++] = dci_kv_pool_alloc(kv);
         for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++) {
@@ -326,7 +325,7 @@ static dci_status load_layer(loading *l, dci_kv_layer *layer)
         return DCI_OK;
 }
 
-static void form_task(void *arg, size_t task, size_t worker)
+static void form_task(void *arg, size_t task, size_t area)
 {
         const loading *l = arg;
         dci_kv *kv = l->kv;
@@ -334,8 +333,8 @@ static void form_task(void *arg, size_t task, size_t worker)
         const size_t head = task % kv->config.n_kv_heads;
         dci_kv_head *h = &layer->heads[head];
         for (size_t b = 0; b < layer->n_batches; b++)
-                dci_kv_clusters_summarise(kv, layer, layer->batches[b], head, worker + 1);
-        dci_kv_build(kv, layer, head, 0, layer->n_grouped, dci_kv_build_area(kv, worker + 1));
+                dci_kv_clusters_summarise(kv, layer, layer->batches[b], head, area);
+        dci_kv_build(kv, layer, head, 0, layer->n_grouped, dci_kv_build_area(kv, area));
         /* What was watched is what the file says, not what has just been made again. */
         const unsigned char *at = l->heads + task * DCI_KV_HEAD_BYTES;
         if (h->keys != NULL)
@@ -358,8 +357,7 @@ static dci_status load_into(loading *l)
         DCI_TRY(dci_kv_build_ready(kv));
         DCI_TRY(dci_kv_boundaries_ready(kv, l->sequence, 0)); /* of plans before the next reservation */
         const size_t n_tasks = kv->config.n_layers * kv->config.n_kv_heads;
-        return dci_kv_spread(kv, kv->building.n_areas - 1, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task,
-                             l);
+        return dci_kv_spread_build(kv, n_tasks, n_tasks * l->n * (kv->dim_k + kv->dim_v), form_task, l);
 }
 
 static dci_status load(dci_kv *kv, const char *path, int64_t *out)

@@ -325,9 +325,7 @@ void dci_kv_select_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
         for (size_t q = oldest; q < layer->n_observed; q++) {
                 for (size_t i = 0; i < n; i += DCI_KV_TILE) {
                         const size_t here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
-                        pthread_mutex_lock(&kv->map_lock);
                         dci_kv_rows_of(kv, layer, head, kv->config.sink + i, here, rows, NULL);
-                        pthread_mutex_unlock(&kv->map_lock);
                         kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](queries + q * dim, rows, here, dim,
                                                                                 scores + i);
                 }

@@ -50,11 +50,11 @@ static size_t bytes(const dci_kv *kv)
         return table_bytes(kv, DCI_KV_CHUNK) + (dci_kv_preselects(kv) ? table_bytes(kv, rows_of_table(kv, true)) : 0);
 }
 
-size_t dci_kv_preselected(const dci_kv *kv)
+size_t dci_kv_preselected(const dci_kv_config *c)
 {
-        const double wanted = kv->config.preselect * (double)dci_kv_max_room(kv);
-        const double least = (double)kv->config.preselect_least, tokens = wanted > least ? wanted : least;
-        return dci_kv_preselects(kv) ? (size_t)ceil(tokens / (double)DCI_CODE_UNIT) : 0;
+        const double wanted = c->preselect * (double)(c->budget - c->sink - c->window);
+        const double least = (double)c->preselect_least, tokens = wanted > least ? wanted : least;
+        return c->preselect > 1.0 ? (size_t)ceil(tokens / (double)DCI_CODE_UNIT) : 0;
 }
 
 static size_t padded_dim(const dci_kv *kv)
@@ -66,7 +66,7 @@ static size_t work_bytes(const dci_kv *kv)
 {
         return dci_coder_scratch_bytes(kv->dim_k) + dci_lines(kv->group * padded_dim(kv)) +
                dci_lines(kv->group * sizeof(dci_coded_query)) +
-               (dci_kv_preselects(kv) ? dci_topk_bytes(dci_kv_preselected(kv) + 1) : 0);
+               (dci_kv_preselects(kv) ? dci_topk_bytes(dci_kv_preselected(&kv->config) + 1) : 0);
 }
 
 /* Means that one call of `put` makes. */
@@ -303,7 +303,7 @@ static bool rank_some(const scanning *s, void *memory)
         const size_t n_groups = (n + per - 1) / per, n_units = (n + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT;
         scan_some(s, true, NULL, (n_groups + DCI_CODE_UNIT - 1) / DCI_CODE_UNIT, n_groups);
         weigh_units(ask, n_groups, n_units);
-        size_t n_best = best_units(ask, n_units, dci_kv_preselected(ask->kv), memory);
+        size_t n_best = best_units(ask, n_units, dci_kv_preselected(&ask->kv->config), memory);
         if (n_best == 0)
                 return false;
         const size_t lacking = n_units * DCI_CODE_UNIT - n; /* the last unit need not be full */
@@ -329,7 +329,7 @@ static void rank(dci_kv_query *ask)
         for (size_t q = 0; q < kv->group; q++)
                 dci_coder_query(coder, ask->queries + q * kv->dim_k, ask->work, query_bytes + q * coder->layout.n_all,
                                 &coded[q]);
-        if (dci_kv_preselects(kv) && dci_kv_preselected(kv) * DCI_CODE_UNIT < ask->n_candidates &&
+        if (dci_kv_preselects(kv) && dci_kv_preselected(&kv->config) * DCI_CODE_UNIT < ask->n_candidates &&
             rank_some(&s, at + dci_lines(kv->group * padded_dim(kv)) + dci_lines(kv->group * sizeof *coded)))
                 return;
         for (size_t i = 0; i < ask->n_candidates; i += DCI_SCAN_ROWS) {

@@ -14,8 +14,8 @@
  * were made here. */
 void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals);
 
-/* Units of codes that are read after a preselection by mean keys; 0: there is none. */
-size_t dci_kv_preselected(const dci_kv *kv);
+/* Units of codes that are read after a preselection by mean keys; 0: there is none. c: as checked. */
+size_t dci_kv_preselected(const dci_kv_config *c);
 /* The candidate that a score belongs to. */
 DCI_INLINE int32_t dci_kv_scored(const dci_kv_query *ask, size_t number)
 {

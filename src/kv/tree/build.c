@@ -21,7 +21,8 @@
 #include "simd/nearest.h"
 
 #define TASK_ROWS ((size_t)256)            /* candidates that are compared with nodes at a time */
-#define BLOCK_NODES ((size_t)1024)         /* nodes that are made ready at a time */
+#define BLOCK_NODES ((size_t)2048)         /* nodes that are made ready at a time */
+#define STRETCH_ROWS ((size_t)4096)        /* candidates that are compared with a block of nodes while it is ready */
 #define CENTRE_ROWS ((size_t)4096)         /* candidates that the middle of the points is found from */
 #define FEW ((size_t)256)                  /* candidates up to which a tree is rebuilt whenever some come */
 #define MAX_SORTED ((size_t)4096)          /* rows of a cell that are put in order at a time */
@@ -58,10 +59,10 @@ static size_t lay_out(const dci_kv *kv, void *memory, shaping *out)
                                         {2 * wide * sizeof(float), &out->pair},
                                         {TASK_ROWS * sizeof(float), &out->norms},
                                         {DCI_MANY_QUERIES * TASK_ROWS * sizeof(float), &out->scores},
-                                        {TASK_ROWS * sizeof(float), &out->best_scores},
+                                        {STRETCH_ROWS * sizeof(float), &out->best_scores},
                                         {wide * sizeof(double), &out->sums},
                                         {TASK_ROWS * sizeof(int32_t), &out->found},
-                                        {TASK_ROWS * sizeof(int32_t), &out->best},
+                                        {STRETCH_ROWS * sizeof(int32_t), &out->best},
                                         {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), &out->nearest},
                                         {dci_nearest_scratch_bytes(kv->context, wide), &out->find},
                                         {MAX_SORTED * sizeof(placed), &out->placed},
@@ -95,9 +96,7 @@ static float look_at(const shaping *s, size_t first, size_t n)
 {
         dci_kv *kv = s->kv;
         float longest = 0.0f;
-        pthread_mutex_lock(&kv->map_lock);
         dci_kv_rows_of(kv, s->layer, s->head, kv->config.sink + first, n, s->rows, NULL);
-        pthread_mutex_unlock(&kv->map_lock);
         for (size_t i = 0; i < n; i++) {
                 s->norms[i] = kv->context->kernels->norm2[kv->config.dtype - 1](s->rows[i], kv->dim_k);
                 longest = s->norms[i] > longest ? s->norms[i] : longest;
@@ -127,12 +126,12 @@ static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
         const bool of_nodes = kv->config.summary == DCI_KV_SUMMARY_TREE;
         const void *rows[DCI_KV_TILE], *key;
         float products[DCI_KV_TILE], *sum = scratch + dim, farthest = 0.0f;
-        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, true, &key);
+        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, &key);
         kernels->to_f32[dtype](key, dim, scratch);
         memset(sum, 0, dim * sizeof *sum);
         for (int32_t page = tree->node_first[node]; page >= 0; page = tree->page_next[page]) {
                 const size_t n = dci_kv_tree_page_fill(kv, tree, (size_t)page);
-                dci_kv_tree_rows(kv, layer, head, tree->members + (size_t)page * per_page, n, true, rows);
+                dci_kv_tree_rows(kv, layer, head, tree->members + (size_t)page * per_page, n, rows);
                 kernels->score_rows[dtype][DCI_FORM_DOT](scratch, rows, n, dim, products);
                 kernels->add_rows[dtype](rows, NULL, n, dim, sum);
                 for (size_t i = 0; i < n; i++) {
@@ -193,7 +192,23 @@ static void prepare_nodes(const shaping *s, size_t first, size_t n, dci_nearest 
         dci_nearest_prepare(s->kv->context, s->centres, s->wide, n, s->wide, s->nearest, out);
 }
 
-/* The nearest node of each of n <= TASK_ROWS candidates. `ready`: all nodes are, and there is one block of them. */
+/* Compares n <= TASK_ROWS candidates with the nodes that are ready, those from number `node` on; all: there are no
+ * others, so that nearest ones need no score. */
+static void compare(const shaping *s, size_t first, size_t n, const dci_nearest *nearest, size_t node, bool all,
+                    int32_t *best, float *best_scores)
+{
+        look_at(s, first, n);
+        for (size_t i = 0; i < n; i++)
+                take_point(s, i, s->points + i * s->wide);
+        dci_nearest_find(nearest, s->points, s->wide, n, s->find, all ? best : s->found, all ? NULL : s->scores);
+        for (size_t i = 0; i < n && !all; i++)
+                if (s->scores[i] > best_scores[i]) {
+                        best_scores[i] = s->scores[i];
+                        best[i] = (int32_t)node + s->found[i];
+                }
+}
+
+/* The nearest node of each of n <= STRETCH_ROWS candidates. `ready`: all nodes are, and there is one block of them. */
 static void assign(const shaping *s, size_t first, size_t n, dci_nearest *nearest, bool ready)
 {
         const size_t n_nodes = s->tree->n_nodes;
@@ -204,17 +219,9 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
                 here = n_nodes - b < BLOCK_NODES ? n_nodes - b : BLOCK_NODES;
                 if (!ready)
                         prepare_nodes(s, b, here, nearest);
-                if (b == 0) {
-                        look_at(s, first, n);
-                        for (size_t i = 0; i < n; i++)
-                                take_point(s, i, s->points + i * s->wide);
-                }
-                dci_nearest_find(nearest, s->points, s->wide, n, s->find, s->found, s->scores);
-                for (size_t i = 0; i < n; i++)
-                        if (s->scores[i] > s->best_scores[i]) {
-                                s->best_scores[i] = s->scores[i];
-                                s->best[i] = (int32_t)b + s->found[i];
-                        }
+                for (size_t i = 0; i < n; i += TASK_ROWS)
+                        compare(s, first + i, n - i < TASK_ROWS ? n - i : TASK_ROWS, nearest, b, ready, s->best + i,
+                                s->best_scores + i);
         }
 }
 
@@ -237,7 +244,7 @@ static void go_along(const shaping *s, size_t n)
                 here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
                 for (size_t r = 0; r < here; r++)
                         candidates[r] = s->placed[i + r].candidate;
-                dci_kv_tree_rows(kv, s->layer, s->head, candidates, here, true, rows);
+                dci_kv_tree_rows(kv, s->layer, s->head, candidates, here, rows);
                 kernels->score_rows[dtype][DCI_FORM_DOT](direction, rows, here, dim, s->scores);
                 for (size_t r = 0; r < here; r++) {
                         s->scores[r] -= offset;
@@ -271,7 +278,7 @@ static void sort_rows(const shaping *s, size_t n)
         memset(direction, 0, dim * sizeof *direction);
         for (size_t i = 0; i < n; i++) {
                 const void *row;
-                dci_kv_tree_rows(kv, s->layer, s->head, &s->placed[i].candidate, 1, true, &row);
+                dci_kv_tree_rows(kv, s->layer, s->head, &s->placed[i].candidate, 1, &row);
                 kernels->add_rows[kv->config.dtype - 1](&row, NULL, 1, dim, middle);
                 if (i == 0)
                         memcpy(direction, middle, dim * sizeof *direction);
@@ -339,7 +346,7 @@ static void build(const shaping *s, size_t n)
                 prepare_nodes(s, 0, tree->n_nodes, &nearest);
         size_t last = 0;
         for (size_t i = 0, here; i < n; i += here) {
-                here = n - i < TASK_ROWS ? n - i : TASK_ROWS;
+                here = n - i < STRETCH_ROWS ? n - i : STRETCH_ROWS;
                 if (comparable)
                         assign(s, i, here, &nearest, one_block);
                 for (size_t j = 0; j < here; j++) {
@@ -371,7 +378,7 @@ static void place_all(const shaping *s, size_t n)
         }
         for (size_t first = 0, here; first < tree->n_nodes && !isinf(tree->c_squared); first += here) {
                 here = tree->n_nodes - first < DCI_KV_TILE ? tree->n_nodes - first : DCI_KV_TILE;
-                dci_kv_tree_rows(kv, s->layer, s->head, tree->node_tokens + first, here, true, rows);
+                dci_kv_tree_rows(kv, s->layer, s->head, tree->node_tokens + first, here, rows);
                 for (size_t q = 0; q < n; q++) {
                         const size_t at = q % DCI_MANY_QUERIES;
                         const float lift = dci_kv_tree_lift(tree, s->norms[q]);
@@ -401,7 +408,7 @@ static size_t cells_around(const shaping *s, const float *key, float lift, int32
         size_t n_nearest = 0, n_reaching = 0;
         for (size_t first = 0, here; first < tree->n_nodes; first += here) {
                 here = tree->n_nodes - first < DCI_KV_TILE ? tree->n_nodes - first : DCI_KV_TILE;
-                dci_kv_tree_rows(kv, s->layer, s->head, tree->node_tokens + first, here, true, rows);
+                dci_kv_tree_rows(kv, s->layer, s->head, tree->node_tokens + first, here, rows);
                 kv->context->kernels->score_rows[kv->config.dtype - 1][DCI_FORM_DOT](key, rows, here, kv->dim_k,
                                                                                      s->scores);
                 for (size_t i = 0; i < here; i++) {
@@ -428,7 +435,7 @@ static void draw_from(const shaping *s, size_t own, const float *key)
         const float lift = tree->node_lifts[node] - tree->node_lifts[own];
         const void *rows[DCI_KV_TILE];
         float *difference = s->pair;
-        dci_kv_tree_rows(kv, s->layer, s->head, &tree->node_tokens[own], 1, true, rows);
+        dci_kv_tree_rows(kv, s->layer, s->head, &tree->node_tokens[own], 1, rows);
         kernels->to_f32[dtype](rows[0], dim, difference);
         for (size_t j = 0; j < dim; j++)
                 difference[j] = key[j] - difference[j];
@@ -440,7 +447,7 @@ static void draw_from(const shaping *s, size_t own, const float *key)
                 const size_t n = left < per_page ? left : per_page;
                 next = tree->page_next[page];
                 memcpy(members, tree->members + (size_t)page * per_page, n * sizeof *members);
-                dci_kv_tree_rows(kv, s->layer, s->head, members, n, true, rows);
+                dci_kv_tree_rows(kv, s->layer, s->head, members, n, rows);
                 kernels->score_rows[dtype][DCI_FORM_DOT](difference, rows, n, dim, s->scores);
                 for (size_t i = 0; i < n; i++) {
                         const float x_lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));

@@ -44,12 +44,12 @@ static size_t nearest_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, con
         const void *rows[DCI_KV_TILE];
         float scores[DCI_KV_TILE], most = -INFINITY;
         size_t best = n_nodes - 1; /* where keys cannot be compared: the last one before it */
-        dci_kv_tree_rows(kv, layer, head, &candidate, 1, true, rows);
+        dci_kv_tree_rows(kv, layer, head, &candidate, 1, rows);
         const float lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[0], kv->dim_k));
         kernels->to_f32[dtype](rows[0], kv->dim_k, wide);
         for (size_t i = 0, here; i < n_nodes && !isinf(tree->c_squared); i += here) {
                 here = n_nodes - i < DCI_KV_TILE ? n_nodes - i : DCI_KV_TILE;
-                dci_kv_tree_rows(kv, layer, head, tree->node_tokens + i, here, true, rows);
+                dci_kv_tree_rows(kv, layer, head, tree->node_tokens + i, here, rows);
                 kernels->score_rows[dtype][DCI_FORM_DOT](wide, rows, here, kv->dim_k, scores);
                 for (size_t j = 0; j < here; j++) {
                         const float score = scores[j] + lift * tree->node_lifts[i + j];

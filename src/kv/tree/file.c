@@ -126,7 +126,7 @@ static bool take_nodes(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_
         for (size_t i = 0; i < n; i++) {
                 const int32_t candidate = (int32_t)i;
                 const void *row;
-                dci_kv_tree_rows(kv, layer, head, &candidate, 1, false, &row);
+                dci_kv_tree_rows(kv, layer, head, &candidate, 1, &row);
                 const float norm2 = kv->context->kernels->norm2[kv->config.dtype - 1](row, kv->dim_k);
                 if (norm2 > c2)
                         return false;

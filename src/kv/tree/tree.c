@@ -267,13 +267,10 @@ void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_
 }
 
 void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const int32_t *candidates, size_t n,
-                      bool guarded, const void **out)
+                      const void **out)
 {
         const size_t per_page = kv->config.page_tokens, sink = kv->config.sink, row_bytes = kv->dim_k * kv->es;
-        const int32_t *table;
-        if (guarded)
-                pthread_mutex_lock(&kv->map_lock);
-        table = layer->sequence->table;
+        const int32_t *table = atomic_load_explicit(&layer->sequence->table, memory_order_acquire);
         for (size_t i = 0; i < n; i++) {
                 const size_t at = sink + (size_t)candidates[i];
                 const dci_kv_page page = dci_kv_page_at(kv, layer->number, table[at / per_page], head);
@@ -281,6 +278,4 @@ void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const 
                 for (size_t j = 0; j < row_bytes; j += DCI_CACHE_LINE) /* scattered rows */
                         DCI_PREFETCH((const unsigned char *)out[i] + j);
         }
-        if (guarded)
-                pthread_mutex_unlock(&kv->map_lock);
 }

@@ -79,9 +79,9 @@ int32_t dci_kv_tree_alloc_page(dci_kv_tree *tree, size_t node);
 /* The cell holds `n` of its members now, which were written to its pages in order; pages after them are free. */
 void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_t n);
 
-/* Pointers to rows of candidates. guarded: under map_lock, while calls may move tables. */
+/* Pointers to rows of candidates. */
 void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const int32_t *candidates, size_t n,
-                      bool guarded, const void **out);
+                      const void **out);
 
 /* --- tree/build.c: building and inserting ------------------------------------------------------------------------- */
 

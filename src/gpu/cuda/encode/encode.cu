@@ -16,7 +16,7 @@ constexpr int sums_ahead = 8;    /* loads of a thread in flight */
 constexpr int value_block = 128; /* tokens of a block of values */
 constexpr int prompt_tiles = 2;  /* of a block */
 
-/* Keys, or values: what is encoded of each, and from what. */
+/* Keys, values, or means of keys: what is encoded of each, and from what. */
 struct Side {
         const unsigned char *rows;
         uint64_t row_step, head_step,
@@ -24,11 +24,12 @@ struct Side {
         const float *signs;
         float *centres;
         Steps steps;
-        int32_t is_value, at; /* at: bytes into a head's part */
+        int32_t is_value, at, shift; /* at: bytes into a head's part; rows are means of 2^shift candidates */
 };
 
+/* Means come last: they have the keys' centres. */
 struct Sides {
-        Side side[2];
+        Side side[3];
         int32_t n;
 };
 
@@ -102,28 +103,62 @@ static __device__ __forceinline__ void store_across(Shared<DIM> &s, int bits, un
         }
 }
 
-/* Candidates of one tile among [first, end), of which there is one at least; with `fill`, others become zeros. Needs
- * all threads. */
 template <int DIM>
-static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Steps &steps, bool is_f16,
-                                                 bool is_value, unsigned char *part, int tile, int first, int end,
-                                                 bool fill)
+static __device__ __forceinline__ void load_row(const Rows &rows, bool is_f16, int candidate, int i,
+                                                float (&y)[Shape<DIM>::k])
 {
+        const uint4 *from = reinterpret_cast<const uint4 *>(row_at(rows, candidate)) + i;
+        uint4 raw[Shape<DIM>::n_loads];
+#pragma unroll
+        for (int m = 0; m < Shape<DIM>::n_loads; m++)
+                raw[m] = __ldca(from + 4 * m);
+        spread_row<DIM>(raw, is_f16, i, y);
+}
+
+/* The mean of up to 2^shift candidates before `to`, added up in their order. Needs whole warps. */
+template <int DIM>
+static __device__ __forceinline__ void load_mean(const Rows &rows, bool is_f16, int mean, int shift, int to, int i,
+                                                 float (&y)[Shape<DIM>::k])
+{
+        const int first = mean << shift, n = min(1 << shift, to - first);
+        load_row<DIM>(rows, is_f16, first, i, y);
+#pragma unroll 1
+        for (int t = 1; t < 1 << shift; t++) {
+                float x[Shape<DIM>::k];
+                load_row<DIM>(rows, is_f16, first + min(t, n - 1), i, x);
+#pragma unroll
+                for (int k = 0; k < Shape<DIM>::k; k++)
+                        y[k] = t < n ? __fadd_rn(y[k], x[k]) : y[k];
+        }
+#pragma unroll
+        for (int k = 0; k < Shape<DIM>::k; k++)
+                y[k] = __fdiv_rn(y[k], (float)n);
+}
+
+/* Rows of one tile among those of candidates [from, to), of which there is one at least; with `fill`, others become
+ * zeros. Needs all threads. */
+template <int DIM>
+static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &rows, const Side &side, bool is_f16,
+                                                 unsigned char *part, int tile, int from, int to, bool fill)
+{
+        const Steps &steps = side.steps;
+        const bool is_value = side.is_value != 0;
+        const int first = from >> side.shift, end = ((to - 1) >> side.shift) + 1;
+        const int chunk_rows = DCI_GPU_CHUNK >> side.shift, in_chunk = tile % (chunk_tiles >> side.shift);
         const int i = threadIdx.x & 3, row = threadIdx.x >> 2, candidate = tile * tile_rows + row;
         const bool present = candidate >= first && candidate < end;
-        unsigned char *scales = part + codes_bytes(DIM, steps.bits);
+        unsigned char *scales = part + (codes_bytes(DIM, steps.bits) >> side.shift);
         uint32_t packed[Shape<DIM>::n_packed] = {};
         float scale = 0.0f;
         if (__any_sync(all_lanes, present)) {
                 /* Where there is no row another one stands in. */
                 const int stand_in = candidate < first ? first : candidate < end ? candidate : end - 1;
-                const uint4 *from = reinterpret_cast<const uint4 *>(row_at(rows, stand_in)) + i;
-                uint4 raw[Shape<DIM>::n_loads];
                 float y[Shape<DIM>::k];
-#pragma unroll
-                for (int m = 0; m < Shape<DIM>::n_loads; m++)
-                        raw[m] = __ldca(from + 4 * m);
-                spread_row<DIM>(raw, is_f16, s.centre, i, y);
+                if (side.shift == 0) /* the same for all threads */
+                        load_row<DIM>(rows, is_f16, stand_in, i, y);
+                else
+                        load_mean<DIM>(rows, is_f16, stand_in, side.shift, to, i, y);
+                centre_row<DIM>(s.centre, i, y);
                 rotate_row<DIM>(y, s.signs, i);
                 const Turned made = encode_row<DIM>(y, steps, packed);
                 scale = is_value ? nearest_scale(made) : made.scale;
@@ -135,11 +170,10 @@ static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &row
                         packed[g] = 0;
         }
         if (i == 0 && (present || fill))
-                *reinterpret_cast<unsigned short *>(scales + candidate % DCI_GPU_CHUNK * 2) = to_bf16(scale);
+                *reinterpret_cast<unsigned short *>(scales + candidate % chunk_rows * 2) = to_bf16(scale);
         if (!is_value) {
-                store_words<DIM>(packed, steps.bits, i,
-                                 part + tile % chunk_tiles * (codes_bytes(DIM, steps.bits) / chunk_tiles), row,
-                                 present || fill);
+                store_words<DIM>(packed, steps.bits, i, part + in_chunk * (codes_bytes(DIM, steps.bits) / chunk_tiles),
+                                 row, present || fill);
                 return;
         }
         __syncthreads(); /* the codes of the last tile have been read */
@@ -170,7 +204,8 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_e
                                    (list * args.lanes.n_slots + args.lanes.sink) * side.row_step,
                            side.row_step, (uint32_t)args.sink, (uint32_t)args.lanes.ring - 1};
         const int per_chunk = DCI_GPU_CHUNK >> args.group_shift, row_bytes = width_of(args.kind, DIM) * 2;
-        const int n_bytes = codes ? codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK : per_chunk * row_bytes;
+        const int n_bytes =
+                codes ? (codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK) >> side.shift : per_chunk * row_bytes;
         for (int chunk = (from + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK; chunk * DCI_GPU_CHUNK < to; chunk++)
                 clear(part_at(args.chunks, layer_at, row, chunk, head) + side.at, n_bytes);
         if (!codes) {
@@ -187,10 +222,10 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_e
                 return;
         }
         share_frame<DIM>(s, side.centres + layer * args.centres_step + list * DIM, side.signs);
-        for (int tile = from / tile_rows; tile * tile_rows < to; tile++)
-                form_tile<DIM>(s, rows, side.steps, is_f16, side.is_value != 0,
-                               part_at(args.chunks, layer_at, row, tile / chunk_tiles, head) + side.at, tile, from, to,
-                               false);
+        const int tile_tokens = tile_rows << side.shift, tiles = chunk_tiles >> side.shift; /* of a chunk */
+        for (int tile = from / tile_tokens; tile * tile_tokens < to; tile++)
+                form_tile<DIM>(s, rows, side, is_f16, part_at(args.chunks, layer_at, row, tile / tiles, head) + side.at,
+                               tile, from, to, false);
 }
 
 template <int DIM>
@@ -312,13 +347,17 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
 {
         __shared__ Shared<DIM> s;
         const Side &side = sides.side[blockIdx.z];
-        const int head = blockIdx.y, first = blockIdx.x * prompt_tiles;
+        const int head = blockIdx.y, tiles = chunk_tiles >> side.shift; /* of a chunk */
+        const int n_tiles = (args.n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK * tiles;
+        /* Means are few, and each takes as long as its candidates. */
+        const int each = side.shift == 0 ? prompt_tiles : 1, first = blockIdx.x * each;
         const Rows rows = {side.rows + head * side.head_step, side.row_step, 0, 0xffffffffu};
-        unsigned char *part = part_at(args.chunks, args.chunks.layer_at, args.row, first / chunk_tiles, head) + side.at;
+        if (first >= n_tiles)
+                return;
+        unsigned char *part = part_at(args.chunks, args.chunks.layer_at, args.row, first / tiles, head) + side.at;
         share_frame<DIM>(s, side.centres + ((uint64_t)args.row * args.n_heads + head) * DIM, side.signs);
-        for (int t = 0; t < prompt_tiles; t++)
-                form_tile<DIM>(s, rows, side.steps, args.dtype == DCI_F16, side.is_value != 0, part, first + t, 0,
-                               args.n_candidates, true);
+        for (int t = 0; t < each; t++)
+                form_tile<DIM>(s, rows, side, args.dtype == DCI_F16, part, first + t, 0, args.n_candidates, true);
 }
 
 static __global__ void __launch_bounds__(n_threads)
@@ -356,7 +395,7 @@ static bool set_steps(int dim, int bits, Steps *out)
         return out->bits != 0;
 }
 
-static dci_status check_shape(int dim, int kind, int bits, int value_bits)
+static dci_status check_shape(int dim, int kind, int bits, int value_bits, int mean_shift)
 {
         const bool even = bits == 1 || bits == 2 || bits == 4;
         if (dim != 64 && dim != 96 && dim != 128 && dim != 256)
@@ -370,7 +409,21 @@ static dci_status check_shape(int dim, int kind, int bits, int value_bits)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "codes of %d bits, values of %d: the device's kernels form 4, 2 and 1", bits,
                                 value_bits);
+        if (mean_shift != 0 && (mean_shift < 2 || mean_shift > 4))
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "means of 2^%d keys: the device's kernels form those of 4, 8 and 16", mean_shift);
         return DCI_OK;
+}
+
+/* Means of the keys, which are the first side. */
+static void add_means(int dim, int bits, int kind, int mean_shift, Sides *sides)
+{
+        if (kind != DCI_GPU_CODES || mean_shift == 0)
+                return;
+        Side *side = &sides->side[sides->n++];
+        *side = sides->side[0];
+        side->at = codes_bytes(dim, bits) + 2 * DCI_GPU_CHUNK;
+        side->shift = mean_shift;
 }
 
 extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, const dci_gpu_encode_args *args)
@@ -378,7 +431,7 @@ extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, con
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
         if (args->n_layers <= 0 || args->n_sequences <= 0 || args->n_heads <= 0)
                 return DCI_OK;
-        const dci_status status = check_shape(args->dim, args->kind, args->bits, args->value_bits);
+        const dci_status status = check_shape(args->dim, args->kind, args->bits, args->value_bits, args->mean_shift);
         if (status != DCI_OK)
                 return status;
         Sides sides = {};
@@ -390,6 +443,7 @@ extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, con
                  args->signs,
                  const_cast<float *>(args->centres),
                  {},
+                 0,
                  0,
                  0};
         if (args->kind == DCI_GPU_CODES)
@@ -404,9 +458,11 @@ extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, con
                          const_cast<float *>(args->value_centres),
                          {},
                          1,
-                         args->tail_at};
+                         args->tail_at,
+                         0};
                 set_steps(args->dim, args->value_bits, &side->steps);
         }
+        add_means(args->dim, args->bits, args->kind, args->mean_shift, &sides);
         const int64_t jobs = (int64_t)args->n_layers * args->n_sequences * args->n_heads * sides.n;
         const int64_t most = (int64_t)cuda->multiprocessors * (args->dim == 256 ? 2 : 4);
         const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
@@ -420,14 +476,16 @@ extern "C" dci_status dci_gpu_cuda_encode(struct dci_gpu *gpu, void *stream, con
 static cudaError_t form_codes(const GpuStream &on, const dci_gpu_encode_prompt_args &args, const Sides &sides)
 {
         const unsigned n_heads = (unsigned)args.n_heads, n_sides = (unsigned)sides.n;
+        const unsigned n_centres = sides.side[sides.n - 1].shift > 0 ? n_sides - 1 : n_sides;
         const int n_parts = (args.n_candidates + sum_rows - 1) / sum_rows, per_block = n_threads / (args.dim / 8);
         const int n_chunks = (args.n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
         const dim3 grid((unsigned)(n_chunks * (chunk_tiles / prompt_tiles)), n_heads, n_sides);
-        cudaError_t error = launch_kernel(on, dim3((unsigned)((n_parts + per_block - 1) / per_block), n_heads, n_sides),
-                                          n_threads, 0, sums_kernel, args, sides);
+        cudaError_t error =
+                launch_kernel(on, dim3((unsigned)((n_parts + per_block - 1) / per_block), n_heads, n_centres),
+                              n_threads, 0, sums_kernel, args, sides);
         if (error == cudaSuccess)
-                error = launch_kernel(on, dim3((unsigned)args.dim / 32, n_heads, n_sides), 256, 0, centre_kernel, args,
-                                      sides);
+                error = launch_kernel(on, dim3((unsigned)args.dim / 32, n_heads, n_centres), 256, 0, centre_kernel,
+                                      args, sides);
         if (error != cudaSuccess)
                 return error;
         return with_dim(args.dim, cudaErrorInvalidValue, [&](auto dim) {
@@ -441,7 +499,7 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
         (void)gpu;
         if (args->n_candidates <= 0 || args->n_heads <= 0)
                 return DCI_OK;
-        const dci_status status = check_shape(args->dim, args->kind, args->bits, args->value_bits);
+        const dci_status status = check_shape(args->dim, args->kind, args->bits, args->value_bits, args->mean_shift);
         if (status != DCI_OK)
                 return status;
         if (args->n_heads > 65535)
@@ -451,7 +509,7 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
         cudaError_t error = cudaSuccess;
         if (args->kind == DCI_GPU_CODES) {
                 Side *side = &sides.side[sides.n++];
-                *side = {args->keys, args->key_token, args->key_head, 0, args->signs, args->centres, {}, 0, 0};
+                *side = {args->keys, args->key_token, args->key_head, 0, args->signs, args->centres, {}, 0, 0, 0};
                 set_steps(args->dim, args->bits, &side->steps);
         } else {
                 const int n_chunks = (args->n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
@@ -469,9 +527,11 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
                          args->value_centres,
                          {},
                          1,
-                         args->tail_at};
+                         args->tail_at,
+                         0};
                 set_steps(args->dim, args->value_bits, &side->steps);
         }
+        add_means(args->dim, args->bits, args->kind, args->mean_shift, &sides);
         if (error == cudaSuccess && sides.n > 0)
                 error = form_codes(on, *args, sides);
         return dci_gpu_cuda_status(error, "summaries of %d tokens cannot be queued", args->n_candidates);

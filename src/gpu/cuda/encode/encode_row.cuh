@@ -73,10 +73,10 @@ static __device__ __forceinline__ void exchange_halves(uint32_t low, uint32_t hi
         *odd = second ? mine : theirs;
 }
 
-/* The thread's coordinates of a row, less those of its centre. */
+/* The thread's coordinates of a row. */
 template <int DIM>
-static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>::n_loads], bool is_f16,
-                                                  const float *centre, int i, float (&y)[Shape<DIM>::k])
+static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>::n_loads], bool is_f16, int i,
+                                                  float (&y)[Shape<DIM>::k])
 {
 #pragma unroll
         for (int m = 0; m < Shape<DIM>::n_loads; m++) {
@@ -92,6 +92,12 @@ static __device__ __forceinline__ void spread_row(const uint4 (&raw)[Shape<DIM>:
                 y[8 * m + 5] = high_half(even, is_f16);
                 y[8 * m + 7] = high_half(odd, is_f16);
         }
+}
+
+/* Less those of its centre. */
+template <int DIM>
+static __device__ __forceinline__ void centre_row(const float *centre, int i, float (&y)[Shape<DIM>::k])
+{
         const float4 *from = reinterpret_cast<const float4 *>(centre + i * Shape<DIM>::centre_ld);
 #pragma unroll
         for (int k = 0; k < Shape<DIM>::k; k += 4) {

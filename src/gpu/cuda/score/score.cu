@@ -5,6 +5,7 @@
 
 static dci_status check_score(const dci_gpu_score_args *args)
 {
+        const bool of_means = args->units.lists != NULL && args->units.of_means != 0;
         const bool coded = args->kind == DCI_GPU_CODES || args->kind == DCI_GPU_LEARNED;
         const dci_status status = dci_gpu_check_shape(args->group, args->dim);
         if (status != DCI_OK)
@@ -21,7 +22,13 @@ static dci_status check_score(const dci_gpu_score_args *args)
         if (args->dtype != DCI_F16 && args->dtype != DCI_BF16)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "keys are of type %d, expected %d or %d", args->dtype, DCI_F16,
                                 DCI_BF16);
-        if (args->group_shift < 0 || args->group_shift > 9 || (coded && args->group_shift != 0))
+        if (args->units.lists != NULL && args->kind != DCI_GPU_CODES)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "preselection by summaries of kind %d, expected %d", args->kind,
+                                DCI_GPU_CODES);
+        if (of_means && (args->group_shift < 2 || args->group_shift > 4))
+                return dci_fail(DCI_ERR_UNSUPPORTED, "means of 2^%d candidates, expected 2^2 to 2^4",
+                                args->group_shift);
+        if (args->group_shift < 0 || args->group_shift > 9 || (coded && !of_means && args->group_shift != 0))
                 return dci_fail(DCI_ERR_UNSUPPORTED, "groups of 2^%d candidates, expected 2^%d at most",
                                 args->group_shift, coded ? 0 : 9);
         if (args->n_parts < 1 || args->n_parts > DCI_GPU_MAX_PARTS)
@@ -45,6 +52,10 @@ extern "C" dci_status dci_gpu_cuda_score(struct dci_gpu *gpu, void *stream, cons
                 error = dci_gpu_cuda_score_learned(args, on);
         else if (args->kind != DCI_GPU_CODES)
                 error = dci_gpu_cuda_score_rows(args, on);
+        else if (args->units.lists != NULL)
+                error = args->bits == 4   ? dci_gpu_cuda_score_units4(args, on)
+                        : args->bits == 2 ? dci_gpu_cuda_score_units2(args, on)
+                                          : dci_gpu_cuda_score_units1(args, on);
         else
                 error = args->bits == 4   ? dci_gpu_cuda_score_codes4(args, on)
                         : args->bits == 2 ? dci_gpu_cuda_score_codes2(args, on)

@@ -64,22 +64,27 @@ static __device__ __forceinline__ ScoreRange score_range_of(int n_units, int par
         return {first, first + each + (part < more ? 1 : 0)};
 }
 
+/* The address of the head's part in a chunk. */
+static __device__ __forceinline__ const unsigned char *chunk_at(const dci_gpu_score_args &a, const ScoreJob &job,
+                                                                int chunk)
+{
+        const dci_gpu_chunks &chunks = a.summaries;
+        const int number = __ldcg(chunks.numbers + job.row * chunks.stride + chunk);
+        const unsigned long long piece =
+                __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) + (number >> chunks.piece_shift));
+        return reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
+               (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
+               (uint64_t)job.head * chunks.head_bytes;
+}
+
 /* Addresses of the head's part in chunks `first` on, for all of a block's warps. */
 struct ScoreTable {
         const unsigned char *at[SCORE_TABLE];
 
         __device__ __forceinline__ void fill(const dci_gpu_score_args &a, const ScoreJob &job, int first, int n)
         {
-                const dci_gpu_chunks &chunks = a.summaries;
-                for (int i = threadIdx.x; i < n; i += SCORE_THREADS) {
-                        const int number = __ldcg(chunks.numbers + job.row * chunks.stride + first + i);
-                        const unsigned long long piece =
-                                __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) +
-                                       (number >> chunks.piece_shift));
-                        at[i] = reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
-                                (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
-                                (uint64_t)job.head * chunks.head_bytes;
-                }
+                for (int i = threadIdx.x; i < n; i += SCORE_THREADS)
+                        at[i] = chunk_at(a, job, first + i);
         }
 };
 
@@ -95,11 +100,15 @@ template <int MOST> struct RawQuery {
                 if (a.query_dtype == DCI_F32) {
 #pragma unroll
                         for (int e = 0; e < MOST; e++)
-                                raw[e] = e < n && there ? static_cast<const uint32_t *>(a.queries)[first + 32 * e] : 0;
+                                raw[e] = e < n && there
+                                                 ? __ldcg(static_cast<const uint32_t *>(a.queries) + first + 32 * e)
+                                                 : 0;
                 } else {
 #pragma unroll
                         for (int e = 0; e < MOST; e++)
-                                raw[e] = e < n && there ? static_cast<const uint16_t *>(a.queries)[first + 32 * e] : 0;
+                                raw[e] = e < n && there
+                                                 ? __ldcg(static_cast<const uint16_t *>(a.queries) + first + 32 * e)
+                                                 : 0;
                 }
         }
         __device__ __forceinline__ float get(const dci_gpu_score_args &a, int e) const

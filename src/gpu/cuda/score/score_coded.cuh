@@ -33,12 +33,18 @@ template <int LOADS, int Q> struct CodedRows {
         uint4 words[LOADS];
         uint2 scales; /* bf16: of two rows, or of four */
 
-        /* Block number in_chunk of the chunk whose codes begin at base, by lane g,c. */
+        /* Block number in_chunk of the chunk whose codes begin at base, and which has so many, by lane g,c. */
         __device__ __forceinline__ void load(const unsigned char *base, int block_bytes, int in_chunk, int n_lines,
-                                             int g, int c, uint64_t policy)
+                                             int g, int c, uint64_t policy, int n_blocks = CODE_BLOCKS)
         {
-                const unsigned char *from = base + in_chunk * block_bytes + 128 * c + 16 * g;
-                const unsigned char *scale = base + CODE_BLOCKS * block_bytes + 64 * in_chunk + 8 * g;
+                load_at(base + in_chunk * block_bytes + 128 * c + 16 * g,
+                        base + n_blocks * block_bytes + 64 * in_chunk + 8 * g, n_lines, c, policy);
+        }
+
+        /* The lane's words from `from` on, its four rows' scales at `scale`. */
+        __device__ __forceinline__ void load_at(const unsigned char *from, const unsigned char *scale, int n_lines,
+                                                int c, uint64_t policy)
+        {
 #pragma unroll
                 for (int j = 0; j < LOADS; j++) {
                         if (4 * j + c < n_lines)

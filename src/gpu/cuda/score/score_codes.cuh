@@ -217,35 +217,56 @@ template <int D, int Q> union CodesShared {
         KeptShared kept;
 };
 
-template <int D, int BITS, int Q>
+/* Means that the last unit lacks count nothing; by one block. */
+static __device__ __forceinline__ void pad_unit(const dci_gpu_score_args &a, const ScoreJob &job)
+{
+        const int per = DCI_GPU_UNIT >> a.group_shift,
+                  first = (job.n_candidates + (1 << a.group_shift) - 1) >> a.group_shift,
+                  n = (per - first % per) % per * a.group;
+        float *scores = a.scores + ((uint64_t)job.list * a.max_groups + first) * a.group;
+        if ((int)threadIdx.x < n)
+                scores[threadIdx.x] = -FLT_MAX;
+}
+
+/* MEANS: the rows are means (args/select.h, dci_gpu_units). */
+template <int D, int BITS, int Q, bool MEANS>
 static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         codes_kernel(const __grid_constant__ dci_gpu_score_args a)
 {
-        constexpr int EACH = blocks_each<D, BITS>, WINDOW = SCORE_TABLE * CODE_BLOCKS;
+        constexpr int EACH = blocks_each<D, BITS>;
         __shared__ __align__(16) unsigned char memory[sizeof(CodesShared<D, Q>)];
         auto &s = reinterpret_cast<CodesShared<D, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-        const ScoreJob job = score_job_of(a);
+        /* Blocks of a chunk are a power of two. */
+        const int log_blocks = MEANS ? 4 - a.group_shift : 4, n_blocks = 1 << log_blocks,
+                  window = SCORE_TABLE << log_blocks;
+        static_assert(CODE_BLOCKS == 1 << 4, "of candidates");
+        ScoreJob job = score_job_of(a);
+        if (MEANS)
+                job.sparse = job.sparse && job.n_candidates > a.units.wanted * DCI_GPU_UNIT;
         if (!score_begins(a, job))
                 return;
+        const int n_rows = MEANS ? (job.n_candidates + (1 << a.group_shift) - 1) >> a.group_shift : job.n_candidates;
         if (blockIdx.x == (unsigned)a.n_parts) {
                 ptx_take_turn();
+                if (MEANS)
+                        pad_unit(a, job);
                 keep(a, job, reinterpret_cast<CodesShared<D, Q> *>(memory)->kept);
                 return;
         }
         const uint64_t policy = once_policy();
-        const ScoreRange range = score_range_of((job.n_candidates + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
+        const ScoreRange range = score_range_of((n_rows + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.n_parts);
         Turned<D> turned;
         CodedRows<Shape<D, BITS>::LOADS, Q> codes[EACH];
         if (warp < Q)
                 turned.load(a, job, lane);
-        int chunk = range.first / CODE_BLOCKS, end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
-        s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
+        int chunk = range.first >> log_blocks, end = min(range.last, (chunk << log_blocks) + window);
+        s.table.fill(a, job, chunk, ((end - 1) >> log_blocks) + 1 - chunk);
         __syncthreads();
         const auto load = [&](CodedRows<Shape<D, BITS>::LOADS, Q> &rows, int block) {
-                const int g = lane >> 2, c = lane & 3, in_chunk = block % CODE_BLOCKS;
-                const unsigned char *base = s.table.at[block / CODE_BLOCKS - chunk];
-                rows.load(base, Shape<D, BITS>::BLOCK_BYTES, in_chunk, Shape<D, BITS>::LINES, g, c, policy);
+                const int g = lane >> 2, c = lane & 3, in_chunk = block & (n_blocks - 1);
+                const unsigned char *base = s.table.at[(block >> log_blocks) - chunk];
+                rows.load(base, Shape<D, BITS>::BLOCK_BYTES, in_chunk, Shape<D, BITS>::LINES, g, c, policy, n_blocks);
         };
         int block = range.first + warp * EACH;
         /* Codes are on their way while queries are waited for, and transformed. */
@@ -262,7 +283,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         Operands<D, BITS, Q> queries;
         Scores<Q> scores;
         queries.take(s.queries, lane);
-        scores.begin(a, job, job.n_candidates, lane & 3);
+        scores.begin(a, job, n_rows, lane & 3);
         for (;;) {
                 for (; block < end; block += SCORE_WARPS * EACH)
 #pragma unroll
@@ -284,9 +305,9 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 /* More chunks than the table has room for. */
                 __syncthreads();
                 block = end + warp * EACH;
-                chunk = end / CODE_BLOCKS;
-                end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
-                s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
+                chunk = end >> log_blocks;
+                end = min(range.last, (chunk << log_blocks) + window);
+                s.table.fill(a, job, chunk, ((end - 1) >> log_blocks) + 1 - chunk);
                 __syncthreads();
 #pragma unroll
                 for (int e = 0; e < EACH; e++)
@@ -298,9 +319,9 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
 
 template <int D, int BITS> static cudaError_t launch_codes_of(const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        return launch_scores(args.group <= 4   ? codes_kernel<D, BITS, 4>
-                             : args.group <= 8 ? codes_kernel<D, BITS, 8>
-                                               : codes_kernel<D, BITS, 16>,
+        return launch_scores(args.group <= 4   ? codes_kernel<D, BITS, 4, false>
+                             : args.group <= 8 ? codes_kernel<D, BITS, 8, false>
+                                               : codes_kernel<D, BITS, 16, false>,
                              args, stream);
 }
 

@@ -93,7 +93,7 @@ static __device__ __forceinline__ uint64_t *found_of(const dci_gpu_select_args &
 }
 
 /* visit(bits, group) for all of a block's groups, a second time. */
-template <int G, bool EVEN, typename Visit>
+template <int G, int HOW, typename Visit>
 static __device__ __forceinline__ void again(const dci_gpu_select_args &args, const Job &job, const Shared &s,
                                              const Rooms &r, const Part &p, Visit visit)
 {
@@ -101,11 +101,11 @@ static __device__ __forceinline__ void again(const dci_gpu_select_args &args, co
                 visit(r.kept[round * n_threads + threadIdx.x], index_of<G>(round, p.block, p.n_blocks));
         if (p.kept == p.rounds)
                 return;
-        const Weights<G> w = weights_of<G>(s, job);
+        const Weights<G> w = weights_of<G, HOW>(args, s, job);
         Batch<G> batch;
         load_batch<G>(batch, job.scores, p.kept, p.block, p.n_blocks, job.n_groups);
-        scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, p.kept, p.rounds,
-                      [&](int, uint32_t bits, int group) { visit(bits, group); });
+        scan<G, HOW>(args, job, w, batch, p.block, p.n_blocks, p.kept, p.rounds,
+                     [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
 /* Mean scores that may count are no more than 31 below the mean of the heads' greatest. */
@@ -119,19 +119,19 @@ static __device__ __forceinline__ float bins_begin(const Shared &s, const Job &j
 
 /* A relevance's bin; greater ones have none that is less, and that is all that counts on it. What softmax weighs: a
  * sixteenth of an octave, from 2^-60 on; mean scores: a 32nd. */
-template <bool EVEN> static __device__ __forceinline__ int bin_of(const Job &job, uint32_t bits)
+template <int HOW> static __device__ __forceinline__ int bin_of(const Job &job, uint32_t bits)
 {
         constexpr uint32_t least = 0xa1800000u, infinite = 0xff800000u; /* as ordered numbers */
-        if (!EVEN)
+        if (HOW != by_mean)
                 return bits < least ? 0 : (int)min((bits - least) >> 19, (uint32_t)n_bins - 1);
         const float at = __fmul_rn(__fsub_rn(from_ordered(bits), job.low), 32.0f);
         return bits >= infinite ? n_bins - 1 : (int)fminf(fmaxf(at, 0.0f), (float)(n_bins - 1));
 }
 
-template <bool EVEN> static __device__ __forceinline__ void count_bits(Shared &s, const Job &job, uint32_t bits)
+template <int HOW> static __device__ __forceinline__ void count_bits(Shared &s, const Job &job, uint32_t bits)
 {
         if (bits > 0) /* else there is no group */
-                atomicAdd(&s.bins[bin_of<EVEN>(job, bits)], 1u);
+                atomicAdd(&s.bins[bin_of<HOW>(job, bits)], 1u);
 }
 
 /* What a block writes: keys from a bin on that reach a number. */
@@ -141,17 +141,17 @@ struct Cut {
 };
 
 /* More keys share a bin than there is room for: a threshold by all of their bits. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __noinline__ uint64_t find_within(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                     Part p)
 {
         return narrow(s, everything, ~0ull, p.asked, p.room, [&](auto count) {
-                again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
+                again<G, HOW>(args, job, s, r, p, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
         });
 }
 
 /* The cut that leaves as many keys as are requested, or some more. Bins are counted. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ Cut find_cut(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                const Rooms &r, const Part &p)
 {
@@ -161,31 +161,31 @@ static __device__ __forceinline__ Cut find_cut(const dci_gpu_select_args &args, 
         if (s.before + s.within <= p.room)
                 return {(int)s.bin, everything};
         __syncthreads(); /* all have read */
-        return {0, find_within<G, EVEN>(args, job, s, r, p)};
+        return {0, find_within<G, HOW>(args, job, s, r, p)};
 }
 
 /* Relevances of a block's groups: kept, and in bins. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ void weigh_part(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                   const Rooms &r, Batch<G> &batch, const Part &p)
 {
-        const Weights<G> w = weights_of<G>(s, job);
-        scan<G, EVEN>(args, job, w, batch, p.block, p.n_blocks, 0, p.rounds, [&](int round, uint32_t bits, int) {
+        const Weights<G> w = weights_of<G, HOW>(args, s, job);
+        scan<G, HOW>(args, job, w, batch, p.block, p.n_blocks, 0, p.rounds, [&](int round, uint32_t bits, int) {
                 if (round < p.kept)
                         r.kept[round * n_threads + threadIdx.x] = bits;
-                count_bits<EVEN>(s, job, bits);
+                count_bits<HOW>(s, job, bits);
         });
         __syncthreads();
 }
 
 /* Keys of a cut, in no order; s.count says how many. Returns a number that none of the others reaches. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                       const Rooms &r, const Part &p, const Cut &cut, uint64_t *keys)
 {
-        again<G, EVEN>(args, job, s, r, p, [&](uint32_t bits, int group) {
+        again<G, HOW>(args, job, s, r, p, [&](uint32_t bits, int group) {
                 const uint64_t key = key_of(bits, group);
-                if (key < cut.key || bin_of<EVEN>(job, bits) < cut.bin)
+                if (key < cut.key || bin_of<HOW>(job, bits) < cut.bin)
                         return;
                 const uint32_t at = atomicAdd(&s.count, 1u);
                 if (at < p.room)
@@ -197,16 +197,16 @@ static __device__ __forceinline__ uint64_t leave_keys(const dci_gpu_select_args 
 }
 
 /* Leaves what a block has found; whether it is the last of its list to do so. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ bool find_part(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                  const Rooms &r, Batch<G> &batch, const Part &p)
 {
         uint64_t threshold = ~0ull, *found = found_of(args, job), *keys = found + max_blocks + p.block * p.room;
         /* Else so many are wanted that there is no room for them. */
         if ((uint32_t)job.wanted <= p.room * p.n_blocks) {
-                weigh_part<G, EVEN>(args, job, s, r, batch, p);
-                const Cut cut = find_cut<G, EVEN>(args, job, s, r, p);
-                threshold = leave_keys<G, EVEN>(args, job, s, r, p, cut, keys);
+                weigh_part<G, HOW>(args, job, s, r, batch, p);
+                const Cut cut = find_cut<G, HOW>(args, job, s, r, p);
+                threshold = leave_keys<G, HOW>(args, job, s, r, p, cut, keys);
                 for (uint32_t at = s.count + threadIdx.x; at < p.room; at += n_threads)
                         keys[at] = 0;
         }
@@ -223,7 +223,7 @@ static __device__ __forceinline__ bool find_part(const dci_gpu_select_args &args
 /* --- the last block ----------------------------------------------------------------------------------------------- */
 
 /* All that the blocks found, into `keys`, zeros among them, and their relevances in bins; the highest threshold. */
-template <bool EVEN>
+template <int HOW>
 static __device__ __forceinline__ void read_found(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                   const Rooms &r, const Part &p)
 {
@@ -234,14 +234,14 @@ static __device__ __forceinline__ void read_found(const dci_gpu_select_args &arg
         for (int i = threadIdx.x; i < n; i += n_threads) {
                 const uint64_t key = __ldcg(found + max_blocks + i);
                 r.keys[i] = key;
-                count_bits<EVEN>(s, job, (uint32_t)(key >> 32));
+                count_bits<HOW>(s, job, (uint32_t)(key >> 32));
         }
         __syncthreads();
 }
 
 /* The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
  * few keys of a bin are compared each with each. */
-template <bool EVEN>
+template <int HOW>
 static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &s, const Rooms &r, int n)
 {
         const int bin = (int)s.bin;
@@ -250,7 +250,7 @@ static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &
                 return 0;
         unsigned long long *few = reinterpret_cast<unsigned long long *>(r.bits);
         for (int i = threadIdx.x; i < n; i += n_threads)
-                if (r.keys[i] >= everything && bin_of<EVEN>(job, (uint32_t)(r.keys[i] >> 32)) == bin)
+                if (r.keys[i] >= everything && bin_of<HOW>(job, (uint32_t)(r.keys[i] >> 32)) == bin)
                         few[atomicAdd(&s.count, 1u)] = r.keys[i];
         __syncthreads();
         const int within = (int)s.count;
@@ -267,18 +267,18 @@ static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &
 }
 
 /* visit(bits, group) for the whole list. */
-template <int G, bool EVEN, typename Visit>
+template <int G, int HOW, typename Visit>
 static __device__ __forceinline__ void scan_all(const dci_gpu_select_args &args, const Job &job, const Shared &s,
                                                 Visit visit)
 {
-        const Weights<G> w = weights_of<G>(s, job);
+        const Weights<G> w = weights_of<G, HOW>(args, s, job);
         Batch<G> batch;
         load_batch<G>(batch, job.scores, 0, 0, 1, job.n_groups);
-        scan<G, EVEN>(args, job, w, batch, 0, 1, 0, rounds_of(job.n_groups, 1),
-                      [&](int, uint32_t bits, int group) { visit(bits, group); });
+        scan<G, HOW>(args, job, w, batch, 0, 1, 0, rounds_of(job.n_groups, 1),
+                     [&](int, uint32_t bits, int group) { visit(bits, group); });
 }
 
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r, uint32_t room, uint64_t threshold)
 {
@@ -286,7 +286,7 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &ar
         if (threadIdx.x == 0)
                 s.count = 0;
         __syncthreads();
-        scan_all<G, EVEN>(args, job, s, [&](uint32_t bits, int group) {
+        scan_all<G, HOW>(args, job, s, [&](uint32_t bits, int group) {
                 const uint64_t key = key_of(bits, group);
                 const uint32_t at = take_place(key >= threshold, &s.count);
                 if (at < room)
@@ -297,17 +297,17 @@ static __device__ __forceinline__ uint32_t collect(const dci_gpu_select_args &ar
 }
 
 /* The same from the list itself: as many of the best keys as fit, or at least as are wanted. Returns how many. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __noinline__ uint32_t find_alone(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                    uint32_t room)
 {
         if (job.n_groups <= (int)room)
-                return collect<G, EVEN>(args, job, s, r, room, everything);
+                return collect<G, HOW>(args, job, s, r, room, everything);
         __syncthreads();
         const uint64_t low = narrow(s, everything, ~0ull, (uint32_t)job.wanted, room, [&](auto count) {
-                scan_all<G, EVEN>(args, job, s, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
+                scan_all<G, HOW>(args, job, s, [&](uint32_t bits, int group) { count(key_of(bits, group)); });
         });
-        return collect<G, EVEN>(args, job, s, r, room, low);
+        return collect<G, HOW>(args, job, s, r, room, low);
 }
 
 /* The least of the wanted of n keys. */
@@ -328,17 +328,17 @@ static __device__ __noinline__ uint64_t worst_of_all(Shared &s, Rooms r, uint32_
 }
 
 /* The last block of a list that thresholds did not serve: all again. Leaves n keys; returns the least wanted. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r,
                                                  uint32_t room, int *out_n)
 {
-        const uint32_t n = find_alone<G, EVEN>(args, job, s, r, room);
+        const uint32_t n = find_alone<G, HOW>(args, job, s, r, room);
         *out_n = (int)n;
         return worst_of_all(s, r, n, (uint32_t)job.wanted);
 }
 
 /* One block's list: what it would leave for the last one is what that takes. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ void select_alone(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                     const Rooms &r, Batch<G> &batch, const Part &p, int key_room)
 {
@@ -346,20 +346,20 @@ static __device__ __forceinline__ void select_alone(const dci_gpu_select_args &a
         uint64_t low;
         bool sorted = false;
         if ((uint32_t)job.wanted > p.room) {
-                low = find_all<G, EVEN>(args, job, s, r, (uint32_t)key_room, &n);
+                low = find_all<G, HOW>(args, job, s, r, (uint32_t)key_room, &n);
         } else {
-                weigh_part<G, EVEN>(args, job, s, r, batch, p);
-                leave_keys<G, EVEN>(args, job, s, r, p, find_cut<G, EVEN>(args, job, s, r, p), r.keys);
+                weigh_part<G, HOW>(args, job, s, r, batch, p);
+                leave_keys<G, HOW>(args, job, s, r, p, find_cut<G, HOW>(args, job, s, r, p), r.keys);
                 n = (int)s.count;
                 sorted = n <= few_keys;
                 if (sorted)
                         sort_keys(r.keys, n);
                 low = sorted ? r.keys[job.wanted - 1] : worst_of_all(s, r, (uint32_t)n, (uint32_t)job.wanted);
         }
-        put_list(args, job, s, r, n, low, sorted);
+        put<HOW>(args, job, s, r, n, low, sorted);
 }
 
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ void finish(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                               const Rooms &r, const Part &p, int key_room)
 {
@@ -370,20 +370,20 @@ static __device__ __forceinline__ void finish(const dci_gpu_select_args &args, c
                 s.count = 0;
         __syncthreads();
         if (job.wanted <= n) {
-                read_found<EVEN>(args, job, s, r, p);
+                read_found<HOW>(args, job, s, r, p);
                 if (find_bin(s, (uint32_t)job.wanted) >= (uint32_t)job.wanted)
-                        low = worst_of_bin<EVEN>(job, s, r, n);
+                        low = worst_of_bin<HOW>(job, s, r, n);
         }
         if (low == 0 || low < s.furthest)
-                low = find_all<G, EVEN>(args, job, s, r, (uint32_t)key_room, &n);
-        put_list(args, job, s, r, n, low, false);
+                low = find_all<G, HOW>(args, job, s, r, (uint32_t)key_room, &n);
+        put<HOW>(args, job, s, r, n, low, false);
         if (threadIdx.x == 0)
                 args.n_found[2 * (uint64_t)job.list] = 0;
 }
 
 /* --- kernel ------------------------------------------------------------------------------------------------------- */
 
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __global__ void __launch_bounds__(n_threads, 2)
         select_kernel(const __grid_constant__ dci_gpu_select_args args, const __grid_constant__ Plan plan)
 {
@@ -392,7 +392,7 @@ static __global__ void __launch_bounds__(n_threads, 2)
         const int thread = threadIdx.x, warp = thread >> 5;
         const Rooms r = rooms_of(base, plan);
         Job job;
-        const Asked asked = ask<G>(args, job);
+        const Asked asked = ask<G, HOW>(args, job);
         clear_bins(s);
         if (thread == 0) {
                 s.count = 0;
@@ -402,41 +402,43 @@ static __global__ void __launch_bounds__(n_threads, 2)
         ptx_take_turn();
         /* On their way before it is known how many there are. */
         Batch<G> batch;
-        load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, args.max_groups);
-        if (!settle(args, job, asked))
+        load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, rows_of_scores<HOW>(args));
+        if (!settle<HOW>(args, job, asked))
                 return;
-        for (int q = warp; q < job.group; q += n_warps)
-                if (EVEN)
+        for (int q = warp; q < args.group; q += n_warps)
+                if (HOW == by_mean)
                         top_query(args, s, job.list, q);
                 else
-                        weigh_query(args, s, job.list, q);
+                        weigh_query<HOW>(args, s, job.list, q);
         __syncthreads();
-        job.low = EVEN ? bins_begin(s, job) : 0.0f;
+        job.low = HOW == by_mean ? bins_begin(s, job) : 0.0f;
         const Part p = part_of<G>(job, plan);
         if (plan.alone) /* the same for all threads */
-                select_alone<G, EVEN>(args, job, s, r, batch, p, plan.key_room);
-        else if (find_part<G, EVEN>(args, job, s, r, batch, p))
-                finish<G, EVEN>(args, job, s, r, p, plan.key_room);
+                select_alone<G, HOW>(args, job, s, r, batch, p, plan.key_room);
+        else if (find_part<G, HOW>(args, job, s, r, batch, p))
+                finish<G, HOW>(args, job, s, r, p, plan.key_room);
 }
 
 /* --- launch ------------------------------------------------------------------------------------------------------- */
 
-template <int G, bool EVEN>
+template <int G, int HOW>
 static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
 {
         const int n_lists = args->n_sequences * args->n_heads, most = 2 * cuda->multiprocessors / n_lists;
+        const int n_groups = rows_of_scores<HOW>(*args);
+        constexpr int of_groups = HOW == by_unit ? 2 : 1; /* a unit takes as long as that many groups, usually */
         int n_blocks = 1;
-        while (args->max_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
-               n_blocks * block_groups < args->max_groups)
+        while (of_groups * n_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
+               n_blocks * block_groups < of_groups * n_groups)
                 n_blocks *= 2;
         Plan plan;
         plan.key_room = key_room_of(args->stride);
         plan.room = (DCI_GPU_FOUND - max_blocks) / n_blocks;
         const int enough = (2 * asked_of(args->stride, n_blocks) + 31) / 32 * 32;
         plan.room = plan.room < enough ? plan.room : enough;
-        const int64_t rounds = (args->max_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
+        const int64_t rounds = (n_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
         plan.kept = rounds < max_kept ? (int)rounds : max_kept;
-        plan.alone = args->max_groups <= alone_groups;
+        plan.alone = of_groups * n_groups <= alone_groups;
         const size_t spare = sizeof(Shared) + 1024;
         while (plan.kept > 0 && room_bytes(plan, args->stride) + spare > cuda->shared_bytes)
                 plan.kept--; /* relevances that are not kept are made again */
@@ -445,15 +447,17 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
         const dim3 grid((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
-        return dci_gpu_cuda_status(launch_shared(stream, grid, n_threads, shared, select_kernel<G, EVEN>, *args, plan),
+        return dci_gpu_cuda_status(launch_shared(stream, grid, n_threads, shared, select_kernel<G, HOW>, *args, plan),
                                    "the choice of %d lists cannot be queued", n_lists);
 }
 
 template <int G>
 static dci_status launch_as(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
 {
-        return args->weigh == DCI_GPU_WEIGH_EVEN ? launch<G, true>(cuda, stream, args)
-                                                 : launch<G, false>(cuda, stream, args);
+        if (is_of_units(*args))
+                return launch<G, by_unit>(cuda, stream, args);
+        return args->weigh == DCI_GPU_WEIGH_EVEN ? launch<G, by_mean>(cuda, stream, args)
+                                                 : launch<G, by_share>(cuda, stream, args);
 }
 
 /* Without relevances that are kept. */
@@ -469,7 +473,16 @@ static dci_status check(const dci_gpu_select_args *args)
         if (args->group < 1 || args->group > DCI_GPU_MAX_GROUP)
                 return dci_fail(DCI_ERR_LIMIT, "groups of %d query heads: the device's kernel takes 1 to %d",
                                 args->group, DCI_GPU_MAX_GROUP);
-        if (args->stride < 1 || args->stride > DCI_GPU_MAX_LIST || args->sizes.budget > args->stride)
+        if (is_of_units(*args) &&
+            (args->group_shift < 2 || args->group_shift > 4 || args->units.wanted < 1 ||
+             args->units.wanted >= args->units.stride || args->stride != args->units.stride ||
+             args->stride > DCI_GPU_FOUND || args->max_groups % (DCI_GPU_UNIT >> args->group_shift) != 0))
+                return dci_fail(DCI_ERR_LIMIT,
+                                "%d units of means of 2^%d in lists of %d: the device's kernel takes fewer units than "
+                                "%d, and means of 2^2 to 2^4",
+                                args->units.wanted, args->group_shift, args->stride, DCI_GPU_FOUND);
+        if (args->stride < 1 || args->stride > DCI_GPU_MAX_LIST ||
+            (!is_of_units(*args) && args->sizes.budget > args->stride))
                 return dci_fail(DCI_ERR_LIMIT,
                                 "a budget of %d in lists of %d: the device's kernel takes lists of its budget, and of "
                                 "%d at most",
@@ -501,7 +514,7 @@ extern "C" dci_status dci_gpu_cuda_select(struct dci_gpu *gpu, void *stream, con
         if (status != DCI_OK)
                 return status;
         /* Rows of scores are read 16 bytes at a time. */
-        const int group = reinterpret_cast<uintptr_t>(args->scores) % 16 == 0 ? args->group : 0;
+        const int group = reinterpret_cast<uintptr_t>(args->scores) % 16 == 0 ? scores_of_row(*args) : 0;
         const GpuStream on = stream_of(cuda, stream);
         switch (group) {
         case 1:

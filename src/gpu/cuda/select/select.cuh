@@ -23,6 +23,9 @@ constexpr unsigned all_lanes = 0xffffffffu;
 constexpr uint64_t everything = 1ull << 32;
 constexpr int window_words = 8192; /* candidates that are put in order at a time, as bits */
 constexpr int few_keys = 512;      /* put in order by comparing each with each */
+/* How groups count: by the sum over the query heads of the softmax, by mean scores, or units, by their groups'
+ * softmax. */
+constexpr int by_share = 0, by_mean = 1, by_unit = 2;
 
 /* A block's numbers. */
 struct Shared {
@@ -38,7 +41,7 @@ struct Shared {
 /* One list, and a block's part of it. */
 struct Job {
         const float *scores;
-        int list, row, head, group;
+        int list, row, head, group; /* group: scores of a group, or of a unit's groups together */
         int n_candidates, room, n_groups, wanted;
         bool look; /* look: for clusters without a candidate */
         float low; /* of mean scores: where bins begin */
@@ -115,7 +118,8 @@ static __device__ __forceinline__ int listed_members(const dci_gpu_select_args &
 
 /* --- relevances --------------------------------------------------------------------------------------------------- */
 
-/* A query head's lse from all parts, by one warp. */
+/* A query head's lse from all parts, or for units 1 / sum; by one warp. */
+template <int HOW>
 static __device__ __forceinline__ void weigh_query(const dci_gpu_select_args &args, Shared &s, int list, int q)
 {
         const int lane = threadIdx.x & 31, n = args.n_parts;
@@ -140,7 +144,7 @@ static __device__ __forceinline__ void weigh_query(const dci_gpu_select_args &ar
         }
         if (lane == 0) {
                 s.most[q] = most;
-                s.lse[q] = lse;
+                s.lse[q] = HOW == by_unit ? 1.0f / sum : lse;
         }
 }
 
@@ -161,29 +165,35 @@ static __device__ __forceinline__ void top_query(const dci_gpu_select_args &args
         }
 }
 
-/* What is the same for all groups of a list. G: query heads, 0: any number, read from shared memory. */
+/* What is the same for all groups of a list. G: query heads, or those of a unit's groups together, 0: any number, read
+ * from shared memory. */
 template <int G> struct Weights {
         float most[G > 0 ? G : 1], shift[G > 0 ? G : 1];
         const float *max_of, *lse_of;
         float less, inverse;
+        int n_heads;
 };
 
 /* As much as all heads' lse have in common beyond 32 powers of two is left out, so that nothing is lost where kept
  * tokens have nearly all of the attention. */
-template <int G> static __device__ __forceinline__ Weights<G> weights_of(const Shared &s, const Job &job)
+template <int G, int HOW>
+static __device__ __forceinline__ Weights<G> weights_of(const dci_gpu_select_args &args, const Shared &s,
+                                                        const Job &job)
 {
         Weights<G> w;
         float least = s.lse[0];
-        for (int q = 1; q < job.group; q++)
+        for (int q = 1; q < args.group; q++)
                 least = fminf(least, s.lse[q]);
-        w.less = fmaxf(least - 32.0f, 0.0f);
+        w.less = HOW == by_unit ? 0.0f : fmaxf(least - 32.0f, 0.0f);
         w.inverse = 1.0f / (float)job.group;
         w.max_of = s.most;
         w.lse_of = s.lse;
+        w.n_heads = args.group;
 #pragma unroll
         for (int q = 0; q < G; q++) {
-                w.most[q] = s.most[q];
-                w.shift[q] = __fsub_rn(w.less, s.lse[q]);
+                const int head = HOW == by_unit ? q & (args.group - 1) : q; /* both are powers of two */
+                w.most[q] = s.most[head];
+                w.shift[q] = HOW == by_unit ? s.lse[head] : __fsub_rn(w.less, s.lse[head]);
         }
         return w;
 }
@@ -191,6 +201,12 @@ template <int G> static __device__ __forceinline__ Weights<G> weights_of(const S
 static __device__ __forceinline__ float term(float x, float most, float shift)
 {
         return exp2_of(__fmaf_rn(__fsub_rn(x, most), 1.44269504f, shift));
+}
+
+/* Of a unit: 0 where it is next to nothing beside the greatest, as on the CPU, whatever the sum is. weight: 1 / sum. */
+static __device__ __forceinline__ float unit_term(float x, float most, float weight)
+{
+        return __fmul_rn(exp2_of(__fmul_rn(__fsub_rn(x, most), 1.44269504f)), weight);
 }
 
 /* A group's scores, in registers where G is known. */
@@ -215,7 +231,7 @@ template <int G> static __device__ __forceinline__ void load_row(const float *at
 }
 
 /* Its relevance as an ordered number: the same operations in the same order, whoever asks. */
-template <int G, bool EVEN>
+template <int G, int HOW>
 static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_select_args &args, const Job &job, const Weights<G> &w,
                                                    const float (&x)[G > 0 ? G : 1], int index)
 {
@@ -223,18 +239,24 @@ static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_select_args &ar
         if (G > 0) {
 #pragma unroll
                 for (int q = 0; q < G; q++)
-                        sum = __fadd_rn(sum, EVEN ? x[q] : term(x[q], w.most[q], w.shift[q]));
+                        sum = __fadd_rn(sum, HOW == by_mean   ? x[q]
+                                             : HOW == by_unit ? unit_term(x[q], w.most[q], w.shift[q])
+                                                              : term(x[q], w.most[q], w.shift[q]));
         } else if (index < job.n_groups) {
                 const float *at = job.scores + (uint64_t)index * job.group;
                 for (int q = 0; q < job.group; q++) {
                         const float score = __ldcg(at + q);
-                        sum = __fadd_rn(sum, EVEN ? score : term(score, w.max_of[q], __fsub_rn(w.less, w.lse_of[q])));
+                        const int head = HOW == by_unit ? q % w.n_heads : q;
+                        sum = __fadd_rn(sum, HOW == by_mean ? score
+                                             : HOW == by_unit
+                                                     ? unit_term(score, w.max_of[head], w.lse_of[head])
+                                                     : term(score, w.max_of[q], __fsub_rn(w.less, w.lse_of[q])));
                 }
         }
-        if (EVEN)
+        if (HOW == by_mean)
                 sum = __fmul_rn(sum, w.inverse);
         /* Sums of exponentials are not negative. */
-        uint32_t bits = EVEN ? ordered(sum) : __float_as_uint(sum) | 0x80000000u;
+        uint32_t bits = HOW == by_mean ? ordered(sum) : __float_as_uint(sum) | 0x80000000u;
         if (job.look && index < job.n_groups && is_empty(args, job.row, job.head, job.n_candidates, index))
                 bits = ordered(-FLT_MAX);
         return index < job.n_groups ? bits : 0;
@@ -272,7 +294,7 @@ static __device__ __forceinline__ void load_batch(Batch<G> &batch, const float *
 
 /* Calls visit(round, bits, group) for a block's groups of rounds [from, to), by all threads of a warp together; bits
  * are 0 where there is no group. The first batch is there already. */
-template <int G, bool EVEN, typename Visit>
+template <int G, int HOW, typename Visit>
 static __device__ __forceinline__ void scan(const dci_gpu_select_args &args, const Job &job, const Weights<G> &w,
                                             Batch<G> &batch, int block, int n_blocks, int from, int to, Visit visit)
 {
@@ -281,7 +303,7 @@ static __device__ __forceinline__ void scan(const dci_gpu_select_args &args, con
                 uint32_t bits[n];
 #pragma unroll
                 for (int i = 0; i < n; i++)
-                        bits[i] = bits_of<G, EVEN>(args, job, w, batch.x[i], index_of<G>(round + i, block, n_blocks));
+                        bits[i] = bits_of<G, HOW>(args, job, w, batch.x[i], index_of<G>(round + i, block, n_blocks));
                 load_batch<G>(batch, job.scores, round + n, block, n_blocks, round + n < to ? job.n_groups : 0);
 #pragma unroll
                 for (int i = 0; i < n; i++)

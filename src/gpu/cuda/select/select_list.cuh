@@ -14,6 +14,25 @@ struct Rooms {
         int32_t *tokens;
 };
 
+/* Whether units are selected, by the scores of means. */
+static __host__ __device__ inline bool is_of_units(const dci_gpu_select_args &args)
+{
+        return args.units.lists != nullptr && args.units.of_means != 0;
+}
+
+/* Scores of a group, or of a unit's groups. */
+static __host__ __device__ inline int scores_of_row(const dci_gpu_select_args &args)
+{
+        return is_of_units(args) ? args.group << (4 - args.group_shift) : args.group;
+}
+
+/* Groups, or units, that a list's scores have room for. */
+template <int HOW> static __host__ __device__ inline int rows_of_scores(const dci_gpu_select_args &args)
+{
+        static_assert(DCI_GPU_UNIT == 1 << 4, "of candidates");
+        return HOW == by_unit ? args.max_groups >> (4 - args.group_shift) : args.max_groups;
+}
+
 /* A row's part of what is kept. */
 static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_gpu_selection_cache &kept, int row)
 {
@@ -43,28 +62,52 @@ static __device__ __forceinline__ void put_header(const dci_gpu_select_args &arg
 
 /* What a list's kernel reads of its sequence before its turn: no kernel writes it. */
 struct Asked {
-        int n, n_grouped, n_clusters;
+        int n, n_grouped, n_clusters, n_scored;
 };
 
-template <int G> static __device__ __forceinline__ Asked ask(const dci_gpu_select_args &args, Job &job)
+template <int G, int HOW> static __device__ __forceinline__ Asked ask(const dci_gpu_select_args &args, Job &job)
 {
         const int sequence = blockIdx.z;
         Asked asked;
         job.head = blockIdx.y;
         job.list = sequence * args.n_heads + job.head;
-        job.group = G > 0 ? G : args.group;
-        job.scores = args.scores + (uint64_t)job.list * args.max_groups * job.group;
+        job.group = G > 0 ? G : scores_of_row(args);
+        job.scores = args.scores + (uint64_t)job.list * args.max_groups * args.group;
         job.row = __ldcg(args.rows + sequence);
         asked.n = __ldcg(args.n_tokens + sequence);
         asked.n_grouped = __ldcg(args.n_grouped + sequence);
         asked.n_clusters =
                 args.n_clusters != nullptr ? __ldcg(args.n_clusters + (uint64_t)job.row * args.n_heads + job.head) : 0;
+        /* The kernel before the one before this one has written it. */
+        asked.n_scored = HOW != by_unit && args.units.lists != nullptr ? __ldcg(args.units.n_scored + job.list) : 0;
         return asked;
 }
 
+/* The same of units. */
+static __device__ __forceinline__ bool settle_units(const dci_gpu_select_args &args, Job &job, const Asked &asked)
+{
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
+        job.n_candidates = view.n_candidates;
+        job.room = 0;
+        job.look = false;
+        job.n_groups = (view.n_candidates + DCI_GPU_UNIT - 1) / DCI_GPU_UNIT;
+        job.wanted = args.units.wanted + 1; /* the last one is for a list that would be too short */
+        if (!view.sparse || (args.due != nullptr && __ldca(args.due + job.list) != args.due_is))
+                return false;
+        if (job.n_groups >= job.wanted)
+                return true;
+        if (blockIdx.x == 0 && threadIdx.x == 0)
+                args.units.n_scored[job.list] = 0;
+        return false;
+}
+
 /* Whether the list has a selection to make; the same for all its blocks. If not, its first block says so. */
+template <int HOW>
 static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, Job &job, const Asked &asked)
 {
+        if (HOW == by_unit)
+                return settle_units(args, job, asked);
         const bool keeps = args.selection.lists != nullptr;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
@@ -74,9 +117,10 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
         job.room = args.none ? 0 : min(keeps ? args.selection.room : view.room, args.stride);
         job.look = args.n_clusters != nullptr && view.n_candidates != asked.n_grouped;
         const int per = 1 << args.group_shift;
-        job.n_groups =
-                min(args.n_clusters != nullptr ? asked.n_clusters : (view.n_candidates + per - 1) >> args.group_shift,
-                    args.max_groups);
+        job.n_groups = min(args.n_clusters != nullptr ? asked.n_clusters
+                           : asked.n_scored > 0       ? asked.n_scored
+                                                      : (view.n_candidates + per - 1) >> args.group_shift,
+                           args.max_groups);
         if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
                 return false;
         if (!view.sparse || job.room == 0 || job.n_groups <= 0) {
@@ -157,6 +201,19 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
         return (int)begin;
 }
 
+/* Numbers of scores become candidates, where these are the tokens of units. */
+static __device__ __forceinline__ void name_tokens(const dci_gpu_select_args &args, const Job &job, int32_t *tokens,
+                                                   int n)
+{
+        if (args.units.lists == nullptr || __ldca(args.units.n_scored + job.list) == 0)
+                return;
+        const int32_t *units = args.units.lists + (uint64_t)job.list * args.units.stride;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += n_threads)
+                tokens[i] = DCI_GPU_SCORED(units, tokens[i]);
+        __syncthreads();
+}
+
 /* Writes the list: of n keys those that reach `low`, which are as many as are wanted; that key's relevance is the
  * list's last. sorted: they are the first ones, best first. */
 static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args, const Job &job, Shared &s,
@@ -187,6 +244,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
                 }
                 n_tokens = take_members(args, job, s, r);
         }
+        name_tokens(args, job, r.tokens, n_tokens);
         if (args.selection.lists != nullptr) {
                 int32_t *list = kept_part(args.selection.lists, args.selection, job.row) +
                                 (uint64_t)job.head * args.selection.room;
@@ -199,6 +257,40 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
         const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink, out);
         if (threadIdx.x == 0)
                 args.counts[job.list] = (int32_t)count;
+}
+
+/* Writes the units: of n keys those that reach `low`, which are one more than are wanted; the least one counts only
+ * where the last unit of all is better, and leaves the others too few tokens. */
+static __device__ __forceinline__ void put_units(const dci_gpu_select_args &args, const Job &job, Shared &s,
+                                                 const Rooms &r, int n, uint64_t low)
+{
+        const int last = job.n_groups - 1, lacking = job.n_groups * DCI_GPU_UNIT - job.n_candidates;
+        int has_last = 0;
+        for (int i = threadIdx.x; i < n; i += n_threads)
+                has_last |= r.keys[i] > low && group_of(r.keys[i]) == last;
+        has_last = __syncthreads_or(has_last);
+        const bool more = has_last != 0 && args.units.wanted * DCI_GPU_UNIT - lacking < args.units.room;
+        if (threadIdx.x == 0)
+                s.count = 0;
+        __syncthreads();
+        for (int i = threadIdx.x; i < n; i += n_threads)
+                if (r.keys[i] > low || (more && r.keys[i] == low))
+                        r.tokens[atomicAdd(&s.count, 1u)] = group_of(r.keys[i]);
+        __syncthreads();
+        const int n_units = put_in_order(s, r.bits, r.tokens, (int)s.count, job.n_groups, 0,
+                                         args.units.lists + (uint64_t)job.list * args.units.stride);
+        if (threadIdx.x == 0)
+                args.units.n_scored[job.list] = n_units * DCI_GPU_UNIT - (has_last != 0 ? lacking : 0);
+}
+
+template <int HOW>
+static __device__ __forceinline__ void put(const dci_gpu_select_args &args, const Job &job, Shared &s, const Rooms &r,
+                                           int n, uint64_t low, bool sorted)
+{
+        if (HOW == by_unit)
+                put_units(args, job, s, r, n, low);
+        else
+                put_list(args, job, s, r, n, low, sorted);
 }
 
 #endif

@@ -1,0 +1,671 @@
+# SPDX-License-Identifier: Apache-2.0
+# Copyright (c) 2026 the dci authors
+"""Caches of a transformers model whose rows lie in host memory and whose attention runs on the model's GPU.
+
+An `Engine` belongs to an enabled model. Its GPUKVCache is shared by the model's caches: a cache takes a sequence for each row
+of its batch, and gives it back. Forwards of one model run one after another, since a GPUKVCache has one step at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Callable
+
+import torch
+from torch.nn.attention.bias import causal_lower_right
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import causal_mask_function, sdpa_mask
+
+from ._errors import DciError, InvalidError, LimitError, NumberError, OutOfMemoryError, UnsupportedError
+from ._hf_cache import Session
+from ._hf_states import Call, Held, Rows, differentiable
+from .gpu import GPU, GPUKVCache
+
+_forward = threading.local()  # .device: the forward under way gives its keys to a DeviceSession
+
+
+def device_mask(*args: Any, mask_function: Any = causal_mask_function, attention_mask: Any = None, **kwargs: Any) -> Any:
+    """The mask of a forward on the device: the 2D one as it came, since rows of a batch are read without their padding."""
+    if not getattr(_forward, "device", False):
+        return sdpa_mask(*args, mask_function=mask_function, attention_mask=attention_mask, **kwargs)
+    if mask_function is not causal_mask_function:
+        raise UnsupportedError("this model's mask is not causal, which dci does not have: dci.transformers.disable(model)")
+    return attention_mask
+
+
+@contextmanager
+def on_device() -> Iterator[None]:
+    """Within it masks are left as they are."""
+    before = getattr(_forward, "device", False)
+    _forward.device = True
+    try:
+        yield
+    finally:
+        _forward.device = before
+
+
+def pads_on_device(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
+    """By row of the batch: how many of n tokens, in front, are none. Refuses masks that hide others. Waits."""
+    if mask is None:
+        return [0] * batch
+    if mask.dim() != 2:
+        raise UnsupportedError(f"the attention mask has {mask.dim()} axes: give dci one of 2, (batch, tokens)")
+    if mask.shape[1] != n:
+        raise InvalidError(f"the attention mask is for {mask.shape[1]} tokens, but the forward ends at {n}")
+    shown = mask.bool().expand(batch, -1)
+    hidden = n - shown.sum(dim=1)
+    grows = (shown[:, 1:] >= shown[:, :-1]).all(dim=1) & shown[:, -1]
+    found = torch.stack([hidden, grows.to(hidden.dtype)]).tolist()
+    if not all(found[1]):
+        raise UnsupportedError(
+            "the attention mask hides tokens after the first one that it shows: dci takes padding on the left only "
+            '(tokenizer.padding_side = "left"), or use_cache=False'
+        )
+    return [int(pad) for pad in found[0]]
+
+
+def host_bytes() -> int | None:
+    """Of memory that could be taken now; None: the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":") for line in file)
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:  # a container's limit
+        folder = "/sys/fs/cgroup/memory"
+        with open(f"{folder}.max", encoding="ascii") as most, open(f"{folder}.current", encoding="ascii") as now:
+            return min(free, int(most.read()) - int(now.read()))
+    except (OSError, ValueError):
+        return free
+
+
+def check_host_memory(n_tokens: int, token_bytes: int, there: int) -> None:
+    """Refuses tokens for which host memory will not suffice. there: bytes that are taken for some of them already."""
+    needed, free = n_tokens * token_bytes, host_bytes()
+    if free is not None and needed > free + there:
+        raise OutOfMemoryError(
+            f"{n_tokens} tokens of {token_bytes} bytes need {needed / 2**30:.1f} GiB of host memory, but there are "
+            f"{(free + there) / 2**30:.1f}: ask for fewer tokens (max_new_tokens, max_tokens, max_sequences)"
+        )
+
+
+class Shared:
+    """A GPUKVCache that caches of one model share, and the graphs captured on it."""
+
+    def __init__(self, kv: GPUKVCache, scaling: float) -> None:
+        self.kv, self.scaling = kv, scaling
+        self.sessions: weakref.WeakSet[DeviceSession] = weakref.WeakSet()
+        self.n_open = 0  # sequences
+        self.n_placed = 0  # of these, on the device
+        self.graphs: dict[Any, Any] = {}  # of _hf_graph.py
+        self.warm: set[Any] = set()  # what has run once
+        self.pool: Any = None  # the graphs' memory
+        self.armed: tuple[DeviceSession, int] | None = None  # whose next step is begun already, and what it is sized for
+        self.rest = 0  # steps that are not begun early, since several sessions take turns
+
+    def arm(self, session: DeviceSession, bound: int, replays: bool) -> None:
+        """Begins the next step of a session while the device computes this one. What cannot be had is asked for in time."""
+        if self.rest > 0:
+            self.rest -= 1
+            return
+        try:
+            self.kv.reserve(session.sequences, 1)
+            if replays:
+                self.kv.replay(bound)
+            self.armed = session, bound
+        except DciError:
+            if self.kv.in_step:
+                self.kv.step_abort()
+
+    def disarm(self, rest: int = 0) -> None:
+        """Takes back a step that was begun early."""
+        if self.armed is not None:
+            self.armed, self.rest = None, rest
+            self.kv.step_abort()
+
+    def make_room(self, n: int, keep: DeviceSession | None) -> None:
+        """Has n places of the device free: the sessions that were used longest ago are swapped out, `keep` never."""
+        self.disarm()
+        idle = sorted((one for one in self.sessions if one.placed and one is not keep), key=lambda one: one.used)
+        for session in idle:
+            if self.kv.max_sequences - self.n_placed >= n:
+                return
+            session.swap_out()
+
+    def close(self) -> None:
+        """Gives everything back."""
+        self.armed = None
+        self.graphs.clear()
+        self.kv.close()
+
+
+class Engine:
+    """What the caches of one model share: the GPU, the KV cache that new sequences are opened in, and the lock of a forward.
+
+    make        a GPUKVCache for so many sequences and tokens, and of this scale
+    token_bytes of keys and values, of one token in all layers
+    max_tokens, max_sequences
+                what there is room for at least; more where a generation asks for more
+    """
+
+    def __init__(
+        self,
+        gpu: GPU,
+        make: Callable[[int, int, float], GPUKVCache],
+        token_bytes: int,
+        max_tokens: int,
+        max_sequences: int,
+    ) -> None:
+        self.gpu, self.make, self.token_bytes = gpu, make, token_bytes
+        self.max_tokens, self.max_sequences = max_tokens, max_sequences
+        self.lock = threading.RLock()
+        self.generating = 0  # calls of generate() under way
+        self.clock = itertools.count()
+        self.current: Shared | None = None
+        self.dropped: deque[tuple[Shared, list[int], bool]] = deque()  # of caches that nobody has any more
+
+    def acquire(self, n_sequences: int, n_tokens: int, scaling: float) -> Shared:
+        """A KV cache with that many free places, for sequences of that many tokens."""
+        self.collect()
+        now = self.current
+        if now is not None and now.scaling == scaling:
+            if now.kv.max_tokens >= n_tokens and now.kv.max_sequences >= n_sequences:
+                now.make_room(n_sequences, None)
+                return now
+            n_sequences, n_tokens = max(n_sequences, now.kv.max_sequences), max(n_tokens, now.kv.max_tokens)
+        if now is not None and now.n_open == 0:  # before memory is asked for again
+            self.current = None
+            now.close()
+        made = self.make(max(n_sequences, self.max_sequences), max(n_tokens, self.max_tokens), scaling)
+        self.current = Shared(made, scaling)
+        return self.current
+
+    def free_bytes(self) -> int:
+        """Of the KV cache's memory for keys and values, without any."""
+        if self.current is None:
+            return 0
+        info = self.current.kv.host_info()
+        return info.row_bytes * info.n_free_blocks // max(info.n_blocks, 1)
+
+    def release(self, shared: Shared, sequences: Iterable[int], placed: bool) -> None:
+        """Ends sequences. The last one of a KV cache that another has replaced closes it."""
+        shared.disarm()
+        for sequence in list(sequences):
+            shared.kv.free(sequence)
+            shared.n_open -= 1
+            shared.n_placed -= placed
+        if shared is not self.current and shared.n_open == 0:
+            shared.close()
+
+    def collect(self) -> None:
+        """Ends the sequences of caches that were dropped without being closed."""
+        while self.dropped:
+            self.release(*self.dropped.popleft())
+
+    def disarm(self) -> None:
+        """Takes back a step that was begun early."""
+        with self.lock:
+            if self.current is not None:
+                self.current.disarm()
+
+    def close(self) -> None:
+        """Gives back what no sequence uses."""
+        self.disarm()
+        self.collect()
+        now, self.current = self.current, None
+        if now is not None and now.n_open == 0:
+            now.close()
+
+
+def _refused(*args: Any) -> Any:
+    raise InvalidError("the model has other heads than the one that this cache is for: dci.transformers.new_cache(model)")
+
+
+class DeviceSession(Session):
+    """A Session whose KV cache is a GPUKVCache that it shares with others of its engine."""
+
+    kv: GPUKVCache | None  # type: ignore[assignment]
+
+    def __init__(self, engine: Engine, n_layers: int, observe: int, store: torch.dtype | None) -> None:
+        self.engine = engine
+        self.shared: Shared | None = None
+        self.placed = True  # on the device, unless swapped out
+        self.used = 0  # by the engine's clock
+        self._holder: Any = None
+        self.beams = False  # rows of the batch will be copied before others are dropped
+        self.wanted_tokens = 0  # most tokens of the generation that this is for; 0: not known
+        self.whole_prompt: int | None = None  # its tokens, where they are known
+        self.captured = False  # the forward under way is a graph's: its step is begun and ended around it
+        self.ends = False  # the forward under way ends the prompt
+        self.streamed = False  # history came through buffers that a decode has no use for
+        self.fresh = -1  # steps of one token since a graph's conditions were looked at; -1: not yet
+        super().__init__(_refused, n_layers, observe, store)
+
+    @property
+    def _kv(self) -> GPUKVCache:  # type: ignore[override]
+        if self.kv is None:
+            raise InvalidError("the cache is empty: no forward has filled it yet")
+        return self.kv
+
+    # --- sequences -----------------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Forgets all tokens."""
+        sequences, self.sequences = self.sequences, []
+        if self.shared is not None:
+            with self.engine.lock:
+                self.engine.release(self.shared, sequences, self.placed)
+        super().clear()
+        self.wanted_tokens, self.whole_prompt, self.ends = 0, None, False
+        self._use(None, [])
+
+    def _use(self, shared: Shared | None, sequences: list[int]) -> None:
+        """These sequences are this session's, and end with it."""
+        if self.shared is not None and self.shared is not shared:
+            self.shared.sessions.discard(self)
+        self.shared, self.sequences = shared, sequences
+        self.kv = None if shared is None else shared.kv
+        if self._holder is not None:
+            self._holder.detach()
+        self._holder = None
+        if shared is None:
+            self.placed = True
+            return
+        shared.sessions.add(self)
+        self._holder = weakref.finalize(self, self.engine.dropped.append, (shared, list(sequences), self.placed))
+        self._holder.atexit = False
+
+    def _open(self, batch: int) -> list[int]:
+        shared, sequences = self.shared, list[int]()
+        assert shared is not None
+        try:
+            for _ in range(batch):
+                sequences.append(shared.kv.open())
+        except BaseException:
+            for sequence in sequences:
+                shared.kv.free(sequence)
+            raise
+        shared.n_open += batch
+        shared.n_placed += batch
+        self._use(shared, sequences)
+        return sequences
+
+    def swap_out(self) -> None:
+        """Gives the device's memory to others; the next forward takes it again."""
+        shared = self.shared
+        with self.engine.lock:
+            if shared is None or not self.placed or not self.sequences:
+                return
+            shared.disarm()
+            done: list[int] = []
+            try:
+                for sequence in self.sequences:
+                    shared.kv.swap_out(sequence)
+                    done.append(sequence)
+            except BaseException:
+                for sequence in done:
+                    shared.kv.swap_in(sequence)
+                raise
+            self.placed = False
+            shared.n_placed -= len(done)
+            self._use(shared, self.sequences)
+
+    def swap_in(self) -> None:
+        """Takes places on the device, which others may have to give."""
+        self.used = next(self.engine.clock)
+        shared = self.shared
+        if shared is None or self.placed:
+            return
+        with self.engine.lock:
+            self.engine.collect()
+            shared.make_room(len(self.sequences), self)
+            done: list[int] = []
+            try:
+                for sequence in self.sequences:
+                    shared.kv.swap_in(sequence)
+                    done.append(sequence)
+            except BaseException:
+                for sequence in done:
+                    shared.kv.swap_out(sequence)
+                raise
+            self.placed = True
+            shared.n_placed += len(done)
+            self._use(shared, self.sequences)
+
+    def _forks(self, rows: Iterable[int]) -> list[int]:
+        rows, shared = list(rows), self.shared
+        assert shared is not None
+        shared.disarm()
+        self.engine.collect()
+        if shared.kv.max_sequences - shared.n_placed < len(rows):
+            shared.make_room(len(rows), None)
+        forks = super()._forks(rows)
+        shared.n_open += len(forks)
+        shared.n_placed += len(forks)
+        return forks
+
+    def select(self, rows: list[int]) -> None:
+        """Row i of the batch becomes what row rows[i] is; a row that several become is forked."""
+        with self.engine.lock:
+            self.disarm()
+            self.swap_in()
+            before, shared = list(self.sequences), self.shared
+            super().select(rows)
+            if shared is not None and self.sequences != before:
+                gone = len(set(before) - set(self.sequences))  # the base class has freed them
+                shared.n_open -= gone
+                shared.n_placed -= gone
+                self._use(shared, self.sequences)
+
+    def fork(self) -> Session:
+        """One that goes on from here by itself; what there is is shared."""
+        other = DeviceSession(self.engine, self.n_layers, self.observe, self.store)
+        other.scaling, other.config = self.scaling, self.config
+        if self.sequences:
+            with self.engine.lock:
+                self.end_prompt()
+                other._use(self.shared, self._forks(range(len(self.sequences))))
+            other.pads, other.seen, other.prompted = list(self.pads), self.seen, True
+            other.recorded = self.recorded
+        elif self.imported is not None:
+            other.imported, other.seen = list(self.imported), self.seen
+        return other
+
+    def crop(self, n: int) -> None:
+        """Forgets tokens from n on, those in front included."""
+        with self.engine.lock:
+            self.disarm()
+            self.swap_in()
+            super().crop(n)
+
+    def disarm(self) -> None:
+        """Takes back a step that was begun early, of this session or another one."""
+        if self.shared is not None:
+            self.shared.disarm()
+
+    def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
+        """Finds a KV cache for sequences of such lengths; refuses rows of another shape than it has."""
+        if self.kv is None:
+            self._acquire(len(lengths), max(lengths, default=0), scaling)
+        super().prepare(source, scaling, lengths)
+
+    def load(self, paths: list[str]) -> None:
+        """Opens sequences with what files hold, whose prompts have ended."""
+        shared = self.shared
+        assert shared is not None
+        with self.engine.lock:
+            shared.make_room(len(paths), self)
+            super().load(paths)
+            shared.n_open += len(paths)
+            shared.n_placed += len(paths)
+            self._use(shared, self.sequences)
+
+    def whole(self, layer: int, which: int) -> torch.Tensor | None:
+        """All keys (0) or values (1) of a layer, [batch, heads, tokens, dim], as the model computed them."""
+        found = super().whole(layer, which)
+        return found if found is None else found.to(self._place())
+
+    def _place(self) -> str:
+        device = self.engine.gpu.device
+        return "cpu" if device == "host" else f"cuda:{device}"
+
+    # --- a forward -----------------------------------------------------------------------------------------------------
+
+    def check_device(self, states: torch.Tensor) -> None:
+        """Refuses keys that are not on the engine's device."""
+        if str(states.device) != self._place():
+            raise InvalidError(
+                f"keys are on {states.device}, but the model was enabled on {self._place()}: "
+                "call dci.transformers.enable(model) again after it was moved"
+            )
+
+    def _acquire(self, batch: int, n_tokens: int, scaling: float) -> None:
+        """Finds a KV cache with room for a prompt of so many sequences."""
+        n_sequences, n_tokens = 2 * batch if self.beams else batch, max(n_tokens, self.wanted_tokens)
+        self.engine.collect()
+        check_host_memory(batch * n_tokens, self.engine.token_bytes, self.engine.free_bytes())
+        self._use(self.engine.acquire(n_sequences, n_tokens, scaling), [])
+        self.scaling = scaling
+
+    def _fit(self, call: Call) -> None:
+        if self.kv is None:
+            self._acquire(call.states[1].shape[0], self.seen + call.states[1].shape[2], call.scaling)
+        super()._fit(call)
+
+    def _begin(self, call: Call) -> None:
+        if self.captured:
+            return
+        if self.shared is not None:
+            self.shared.disarm(rest=64)
+        self.swap_in()
+        if self.sequences:
+            self.check_numbers()
+        super()._begin(call)
+        self.ends = not self.prompted and self.whole_prompt is not None and self.seen + self.n_new >= self.whole_prompt
+
+    def _find_pads(self, mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
+        if mask is None and self.sequences:
+            return self.pads
+        found = pads_on_device(mask, batch, n)
+        if not self.sequences:
+            return found
+        pads = [pad if pad < self.seen else new for pad, new in zip(self.pads, found)]
+        if found != pads:
+            raise InvalidError(f"the attention mask hides {found} tokens in front, earlier ones hid {self.pads}")
+        return pads
+
+    def _reserve(self, n_tokens: list[int]) -> None:
+        try:
+            super()._reserve(n_tokens)
+        except LimitError as error:
+            raise LimitError(f"{error}: dci.transformers.enable(model, max_tokens=...) has room for more") from None
+
+    def check_numbers(self) -> None:
+        """Refuses to go on from rows with NaN or infinity, as far as the device has seen. A sequence alone is closed."""
+        layers = self._kv.bad_layers(self.sequences)
+        row = int((layers >= 0).argmax())
+        if layers[row] < 0:
+            return
+        alone, sequence = len(layers) == 1, self.sequences[row]
+        if alone:
+            self.clear()
+        raise NumberError(
+            f"layer {layers[row]}: keys or values of row {row} of the batch (sequence {sequence}) have NaN or infinity"
+            + (": the cache is empty again" if alone else ": batch_select_indices keeps the others")
+        )
+
+    def _attend(self, layer: int, call: Call) -> torch.Tensor:
+        query, key, value = call.states
+        kv, exact = self._kv, differentiable(call.states)
+        if self.captured or (self.n_new == 1 and self.prompted and not exact):
+            return self._decode(layer, query, key, value)
+        self.recording = self.recording or differentiable((key, key, value))
+        kv.append(layer, self._packed(key), self._packed(value))
+        if not self.prompted and self.observe > 0:
+            before = self.observed.get(layer)
+            now = query.detach()[:, :, -self.observe :]
+            self.observing[layer] = now if before is None else torch.cat([before, now], dim=2)[:, :, -self.observe :]
+        if self.seen > 0:
+            return self._over_history(layer, call, exact)
+        for row, sequence in enumerate(self.sequences):
+            if self.ends:
+                kv.end_prompt(layer, sequence, self._queries(layer, row, self.n_new - self.pads[row]))
+        return self._within(call)
+
+    def _firsts(self) -> list[int]:
+        """By row of the batch: positions of this forward, in front, that are no tokens."""
+        return [min(max(pad - self.seen, 0), self.n_new) for pad in self.pads]
+
+    def _packed(self, states: torch.Tensor) -> torch.Tensor:
+        """Of [batch, heads, positions, dim] rows as they are stored, of all sequences one after another."""
+        rows = states.detach().transpose(1, 2)
+        if self.store is not None:
+            rows = rows.to(self.store)
+        if any(self._firsts()):
+            return torch.cat([rows[row, first:] for row, first in enumerate(self._firsts())])
+        return rows if rows.shape[0] == 1 and rows.stride(3) == 1 else rows.contiguous()
+
+    def _queries(self, layer: int, row: int, n: int) -> torch.Tensor | None:
+        """A prompt's last queries, [positions, heads, dim]."""
+        seen = self.observing.get(layer, self.observed.get(layer))
+        if seen is None or n <= 0:
+            return None
+        return seen[row, :, -min(n, seen.shape[2]) :].transpose(0, 1).contiguous().to(self._place())
+
+    def _within(self, call: Call) -> torch.Tensor:
+        """Attention among a prompt's own tokens, [batch, positions, heads, dim]; zeros where there is no token."""
+        query, key, value = call.states
+        options = {"scaling": call.scaling, **call.options}
+        if not any(self.pads):
+            whole: torch.Tensor = sdpa_attention_forward(call.module, query, key, value, None, **options)[0]
+            return whole
+        rows = []
+        for row, first in enumerate(self._firsts()):
+            states = (x[row : row + 1, :, first:] for x in (query, key, value))
+            padding = query.new_zeros((1, first, query.shape[1], value.shape[3]))
+            own = [sdpa_attention_forward(call.module, *states, None, **options)[0]] if first < self.n_new else []
+            rows.append(torch.cat([padding, *own], dim=1))
+        return torch.cat(rows)
+
+    def _over_history(self, layer: int, call: Call, exact: bool) -> torch.Tensor:
+        """Attention over all earlier tokens and among the new ones, [batch, positions, heads, dim]."""
+        query, value, rows = call.states[0], call.states[2], []
+        self.streamed = self.streamed or self.n_new >= 64  # guessed tokens are fewer, and come again at once
+        for row, (sequence, first) in enumerate(zip(self.sequences, self._firsts())):
+            rows.append([query.new_zeros((1, first, query.shape[1], value.shape[3]))])
+            if first == self.n_new:
+                continue
+            found = self._kv.history(layer, sequence)
+            if self.ends:
+                self._kv.prompt_rows(layer, sequence, *(x.transpose(0, 1) for x in found))
+                self._kv.end_prompt(layer, sequence, self._queries(layer, row, self.seen + self.n_new - self.pads[row]))
+            new = self.n_new - first
+            keys, values = (x.to(query.dtype).unsqueeze(0) for x in found)
+            if exact:
+                keys, values = (
+                    torch.cat([self._constant(x[:, :, :-new]), own[row : row + 1, :, first:]], dim=2)
+                    for x, own in zip((keys, values), call.states[1:])
+                )
+            own = _attention(query[row : row + 1, :, first:], keys, values, call.scaling)
+            rows[-1].append(own.transpose(1, 2))
+        return torch.cat([torch.cat(parts, dim=1) for parts in rows])
+
+    def _constant(self, rows: torch.Tensor) -> torch.Tensor:
+        """Earlier rows, to which no gradient passes, in memory that later steps leave alone."""
+        if not self.recorded:
+            return rows.clone()
+        held: torch.Tensor = Held.apply(rows, torch.zeros((), requires_grad=True))
+        return held
+
+    def begin_decode(self) -> None:
+        """Before a step of one token: the buffers that a prompt has left behind are given back."""
+        if self.streamed:
+            self.streamed = False
+            self.disarm()
+            self._kv.trim("buffers")
+
+    def _decode(self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        kv = self._kv
+        keys, values = key.detach()[:, :, 0], value.detach()[:, :, 0]
+        if self.store is not None:
+            keys, values = keys.to(self.store), values.to(self.store)
+        kv.append(layer, keys.contiguous(), values.contiguous())
+        queries = query.detach()[:, :, 0].contiguous()
+        kv.plan(layer, queries)
+        out: torch.Tensor = kv.attend(layer, queries)
+        return out.unsqueeze(1)
+
+    def _end(self) -> None:
+        if self.captured:
+            self.begun = 0
+            return
+        self._kv.step_end()
+        self.advance()
+        if self.prompted and self._kv.planner == "host":
+            self._kv.maintain(self.sequences)
+
+    def advance(self) -> None:
+        """Counts the tokens of a step that has ended."""
+        self.observed.update(self.observing)
+        self.observing = {}
+        self.recorded, self.recording = self.recorded or self.recording, False
+        self.seen += self.n_new
+        self.begun = 0
+        if self.n_new != 1:
+            self.fresh = -1
+        if self.ends:
+            self.prompted, self.ends, self.observed = True, False, {}
+
+    def abort(self) -> None:
+        """Takes back a forward that did not come to its end."""
+        if self.captured:
+            self.begun = 0
+            return
+        if self.n_new > 0 and self.sequences and self._kv.in_step:
+            self._kv.step_abort()
+        self.begun = self.n_new = 0
+        self.observing, self.recording, self.ends = {}, False, False
+        if self.seen == 0:
+            self.clear()
+
+    def _fill(self, lengths: list[int], rows: Callable[[int, int], Rows]) -> None:
+        """Opens sequences of prompts that have not ended. Rows come to the device some thousand tokens at a time."""
+        if self.kv is None:
+            self._acquire(len(lengths), max(lengths), self.scaling)
+        kv, place = self._kv, self._place()
+        sequences = self._open(len(lengths))
+        try:
+            for begin in range(0, max(lengths), 8192):
+                parts = [slice(min(begin, n), min(begin + 8192, n)) for n in lengths]
+                kv.reserve(sequences, [part.stop - part.start for part in parts])
+                for layer in range(self.n_layers):
+                    found = [rows(layer, row) for row in range(len(lengths))]
+                    kv.append(layer, *(
+                        torch.cat([self._rows(of[which][:, part].to(place)) for of, part in zip(found, parts)])
+                        for which in (0, 1)
+                    ))
+                kv.step_end()
+        except BaseException:
+            if kv.in_step:
+                kv.step_abort()
+            self.clear()
+            raise
+
+    def end_prompt(self) -> None:
+        """Ends a prompt of which no forward knew that it was whole: the device reads its rows once more."""
+        if self.prompted:
+            return
+        kv, self.streamed = self._kv, True
+        self.disarm()
+        self.swap_in()
+        kv.reserve(self.sequences, 0)
+        try:
+            for layer in range(self.n_layers):
+                for row, (sequence, length) in enumerate(zip(self.sequences, self.lengths())):
+                    if kv.planner == "device":
+                        kv.prompt_rows(layer, sequence, *(x.transpose(0, 1) for x in kv.history(layer, sequence)))
+                    kv.end_prompt(layer, sequence, self._queries(layer, row, length))
+            kv.step_end()
+        except BaseException:
+            kv.step_abort()
+            raise
+        self.observed = {}
+        self.prompted = True
+
+
+def _attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+    """Causal attention of the last positions of a sequence, [1, heads, positions, dim]."""
+    causal: Any = causal_lower_right(query.shape[2], keys.shape[2])
+    if not query.is_cuda:
+        causal = causal._materialize(query.device)
+    grouped = query.shape[1] != keys.shape[1]
+    out: torch.Tensor = torch.nn.functional.scaled_dot_product_attention(
+        query, keys, values, attn_mask=causal, scale=scale, enable_gqa=grouped
+    )
+    return out

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* Preselection on the device. */
+#include "core/internal.h"
+
+#include "kv/geometry.h"
+#include "kv/stages/summary_codes.h"
+#include "offload/preselect.h"
+
+_Static_assert(DCI_GPU_UNIT == DCI_CODE_UNIT, "units of the device are those of the codes");
+
+dci_status dci_gpu_kv_can_preselect(const dci_kv_config *shape)
+{
+        const size_t most = DCI_GPU_FOUND - 1, n = dci_kv_preselected(shape);
+        if (shape->preselect <= 1.0)
+                return DCI_OK;
+        if (shape->summary != DCI_KV_SUMMARY_CODES)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with preselect and learned codes");
+        if (n > most)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with preselect of %zu tokens, but of up to %zu",
+                                n * DCI_GPU_UNIT, most * DCI_GPU_UNIT);
+        return DCI_OK;
+}
+
+size_t dci_gpu_kv_preselect_init(dci_gpu_kv *kv, size_t most)
+{
+        dci_gpu_kv_preselect *s = &kv->planner.preselect;
+        const size_t per = kv->shape.preselect_tokens;
+        s->wanted = dci_kv_preselected(&kv->shape);
+        if (s->wanted == 0)
+                return most;
+        while ((size_t)1 << s->mean_shift < per)
+                s->mean_shift++;
+        s->max_means = (most / per + 64) / 32 * 32;
+        s->stride = s->wanted + 1;
+        return s->stride * DCI_GPU_UNIT < most ? s->stride * DCI_GPU_UNIT : most;
+}
+
+/* Bytes of a candidate's codes, or a mean's. */
+static size_t code_bytes(const dci_gpu_kv *kv)
+{
+        return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
+}
+
+dci_gpu_units dci_gpu_kv_units(const dci_gpu_kv *kv, size_t first, size_t n)
+{
+        const dci_gpu_kv_preselect *s = &kv->planner.preselect;
+        size_t longest = kv->step.bound;
+        for (size_t i = first; i < first + n && kv->step.bound == 0; i++) {
+                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
+                longest = after > longest ? after : longest;
+        }
+        /* What is in sink and window is no candidate. */
+        if (s->wanted == 0 || longest <= kv->shape.sink + kv->shape.window + s->wanted * DCI_GPU_UNIT)
+                return (dci_gpu_units){.lists = NULL};
+        return (dci_gpu_units){.lists = s->units,
+                               .n_scored = s->n_scored,
+                               .stride = (int32_t)s->stride,
+                               .wanted = (int32_t)s->wanted,
+                               .room = (int32_t)dci_kv_max_room(kv->host)};
+}
+
+dci_status dci_gpu_kv_score(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score)
+{
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const dci_gpu_kv_preselect *s = &p->preselect;
+        dci_gpu_score_args means = *score, tokens = *score;
+        if (score->units.lists == NULL)
+                return kv->ops->score(kv->gpu, stream, score);
+        const size_t n_lists = (size_t)score->n_sequences * kv->shape.n_kv_heads;
+        means.units.of_means = 1;
+        means.summaries.layer_at += DCI_GPU_CHUNK * code_bytes(kv);
+        means.group_shift = s->mean_shift;
+        means.n_parts = dci_gpu_score_parts(kv->gpu, n_lists, s->max_means, code_bytes(kv));
+        means.max_groups = (int32_t)s->max_means;
+        means.lanes.keys = NULL; /* kept tokens do not compete */
+        means.scores = s->scores;
+        means.parts = s->parts;
+        DCI_TRY(kv->ops->score(kv->gpu, stream, &means));
+        const dci_gpu_select_args units = {.n_sequences = score->n_sequences,
+                                           .n_heads = score->n_heads,
+                                           .group = score->group,
+                                           .group_shift = means.group_shift,
+                                           .weigh = DCI_GPU_WEIGH_GROUPS,
+                                           .n_parts = means.n_parts,
+                                           .max_groups = means.max_groups,
+                                           .stride = means.units.stride,
+                                           .due_is = score->due_is,
+                                           .sizes = score->sizes,
+                                           .rows = score->rows,
+                                           .n_tokens = score->n_tokens,
+                                           .n_grouped = score->n_grouped,
+                                           .due = score->due,
+                                           .scores = means.scores,
+                                           .parts = means.parts,
+                                           .found = p->found,
+                                           .n_found = p->n_found,
+                                           .units = means.units};
+        DCI_TRY(kv->ops->select(kv->gpu, stream, &units));
+        tokens.fresh = 0;
+        return kv->ops->score(kv->gpu, stream, &tokens);
+}
