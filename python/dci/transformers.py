@@ -38,7 +38,8 @@ try:
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
-    from ._hf_cache import DCICache, attention
+    from ._hf_attention import attention
+    from ._hf_cache import DCICache
     from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
     from ._hf_files import load
     from ._hf_graph import Graphs
