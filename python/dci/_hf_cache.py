@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
@@ -14,12 +15,11 @@ from transformers.cache_utils import CacheLayerMixin
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ._errors import BusyError, InvalidError, NumberError, UnsupportedError
+from ._hf_attention import MARK
 from ._hf_files import save
-from ._hf_states import DTYPES, UNOBSERVED, Call, Held, Rows, States, by_row, check_mask, differentiable, pads_of
+from ._hf_states import DTYPES, EXACT_STEP, UNOBSERVED, Call, Held, Rows, States, by_row, check_mask, differentiable, pads_of
 from ._paths import Path
 from .kv import KVCache
-
-_MARK = "_dci_layer"
 
 Make = Callable[[States, float], KVCache]  # for states of this shape, and the scale
 
@@ -134,8 +134,11 @@ class Session:
         pads = self._find_pads(call.mask, batch, self.seen + n_new)
         if self.imported is not None:
             self._import(call, pads)
-        if n_new == 1 and self.seen > 0 and not differentiable(call.states):
-            self.end_prompt()
+        if n_new == 1 and self.seen > 0:
+            if differentiable(call.states):
+                warnings.warn(EXACT_STEP, RuntimeWarning, stacklevel=2)
+            else:
+                self.end_prompt()
         if not self.sequences:
             self.sequences = self._open(batch)
         self.pads = pads
@@ -479,7 +482,7 @@ class DCILayer(CacheLayerMixin):
             )
         self.session.waiting = self.number
         marked = key_states.view(key_states.shape)
-        setattr(marked, _MARK, self)
+        setattr(marked, MARK, self)
         return marked, value_states
 
     def get_seq_length(self, *args: Any) -> int:
@@ -595,31 +598,3 @@ class DCICache(Cache):
         """Gives all memory back that no copy shares. The cache may be filled again."""
         self.session.clear()
         self.session.kv = self.session.plan = None
-
-
-def attention(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """An attention function of transformers: by dci where a DCICache holds the keys, else PyTorch's."""
-    layer = getattr(key, _MARK, None)
-    if layer is None:
-        own: tuple[torch.Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
-        )
-        return own
-    layer.session.waiting = None
-    for name in ("softcap", "s_aux", "sliding_window", "position_bias"):
-        if kwargs.get(name) is not None:
-            raise UnsupportedError(
-                f"this model's attention has {name}, which dci does not have: dci.transformers.disable(model)"
-            )
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    options = {"dropout": dropout, **{name: kwargs[name] for name in ("is_causal",) if name in kwargs}}
-    return layer.session.forward(layer.number, Call(module, (query, key, value), attention_mask, scale, options)), None

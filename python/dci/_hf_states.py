@@ -32,6 +32,10 @@ class Call(NamedTuple):
 
 Rows = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
+EXACT_STEP = (
+    "gradients are recorded, so that a forward of one token attends to everything, by PyTorch: under torch.no_grad() it "
+    "decodes through dci"
+)
 UNOBSERVED = "presets that look at a prompt's last queries need a part of it that is read through dci before they decode"
 
 _HIDDEN = -1e4  # what a mask adds to a score that is not to count: so much, or more often the dtype's least

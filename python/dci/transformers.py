@@ -12,9 +12,14 @@ keys and values are appended to a dci.KVCache. The first forward of a single tok
 are formed. From then on each layer of a forward of one token chooses at most `budget` tokens per kv head, and attends
 to them. With a budget of all tokens that is exact.
 
-Serves decoder-only models with grouped-query attention whose layers all attend to everything (Llama, Qwen2, Qwen3,
-SmolLM, Mistral without a window), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
+Serves causal language models whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without a
+window, Pythia, GPT-2, OPT, Phi), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
 transformers from 5.17 on, and below 6; 5.17 and 5.24 are tested.
+
+Forwards and generate() are given new_cache(model), a DynamicCache, or no cache. A DynamicCache becomes a DCICache: the
+object stays, further forwards go on from it, and rows that it has are the prompt. A forward that is given none, and whose
+mask no cache of dci can hold, runs as in the stock model. Gradients of prompts and of tokens after a prompt that was read
+under torch.no_grad() are the stock model's; such a forward attends exactly. docs/language-model.md has the details.
 """
 
 from __future__ import annotations
@@ -33,7 +38,8 @@ try:
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
     from transformers.modeling_utils import AttentionInterface
 
-    from ._hf_cache import DCICache, attention
+    from ._hf_attention import attention
+    from ._hf_cache import DCICache
     from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
     from ._hf_files import load
     from ._hf_graph import Graphs
@@ -179,8 +185,11 @@ def _refuse_kind(model: Any, name: str) -> None:
         )
     config = model.config.get_text_config(decoder=True)
     for field in ("num_attention_heads", "num_hidden_layers"):
-        if not isinstance(getattr(config, field, None), int):
+        if getattr(config, field, None) is None:
             raise UnsupportedError(f"{name} has no {field} in its config: dci serves models whose layers all attend")
+    for field in ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim"):
+        if not isinstance(getattr(config, field, None), (int, type(None))):
+            raise UnsupportedError(f"{field} of {name} is {getattr(config, field)}, and dci has one number for all layers")
 
 
 def _refuse_unsupported(model: Any) -> None:
@@ -312,10 +321,8 @@ def _change(model: Any, state: _Enabled) -> None:
     if state.config._attn_implementation != name:
         raise UnsupportedError(f"{type(model).__name__} did not take the attention of dci")
     if state.engine is None:
-        state.hooks = [
-            model.register_forward_pre_hook(_give_cache, with_kwargs=True),
-            model.register_forward_hook(_check_used, with_kwargs=True, always_call=True),
-        ]
+        state.hooks.append(model.register_forward_pre_hook(_give_cache, with_kwargs=True))
+        state.hooks.append(model.register_forward_hook(_check_used, with_kwargs=True, always_call=True))
     prepare = model._prepare_cache_for_generation
 
     def prepared(*args: Any, **kwargs: Any) -> Any:
@@ -539,12 +546,18 @@ def _check_used(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outpu
     cache = kwargs.get(_enabled[model].argument)
     if not isinstance(cache, DCICache) or not cache.session.entered():
         return
-    missed = cache.session.expected and output is not None
-    cache.session.leave()
+    session = cache.session
+    missed, n = session.expected and output is not None, 0 if output is None else session.begun
+    session.leave()
+    if n > 0:
+        session.abort()
+        raise UnsupportedError(
+            f"the forward ran {n} of {session.n_layers} layers: dci serves models whose layers all run in each forward"
+        )
     if missed:
         raise UnsupportedError(
-            f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument}: "
-            "dci.transformers.disable(model)"
+            f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument} (gradient "
+            "checkpointing leaves caches out, for one): leave it out, or dci.transformers.disable(model)"
         )
 
 

@@ -276,7 +276,9 @@ def test_gradients_of_a_decode_that_has_begun(model: Any) -> None:
 
     wanted = run(hf.DynamicCache())
     dt.enable(model, **EXACT)
-    for ours, theirs in zip(run(dt.new_cache(model)), wanted):
+    with pytest.warns(RuntimeWarning, match="attends to everything"):
+        found = run(dt.new_cache(model))
+    for ours, theirs in zip(found, wanted):
         assert torch.allclose(ours, theirs, atol=1e-3 * float(theirs.abs().max()))
 
 

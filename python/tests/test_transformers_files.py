@@ -235,7 +235,7 @@ def test_damage_is_noticed(model: Any, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         dt.load_cache(model, tmp_path / "none")
     (tmp_path / "bare").mkdir()
-    with pytest.raises(dci.FormatError, match="no cache.json"):
+    with pytest.raises(dci.FormatError, match=r"no cache\.json"):
         dt.load_cache(model, tmp_path / "bare")
     assert steps(model, cache).shape[2] == VOCABULARY
 
