@@ -282,7 +282,7 @@ def cache_figures(cache: Any) -> dict[str, Any]:
 
 
 class Clock(StoppingCriteria):  # type: ignore[misc]
-    """generate() calls it after each token: it notes the time, and stops nothing. The first call waits for the token."""
+    """generate() calls it after each token: it notes the time, and stops nothing. The first two wait for the token."""
 
     def __init__(self, machine: Machine, warm: int = 0, replays: Replays | None = None) -> None:
         self.machine, self.warm, self.replays = machine, warm, replays
@@ -293,7 +293,7 @@ class Clock(StoppingCriteria):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
         n = len(self.walls)
-        if n in (0, self.warm):
+        if n in (0, 1, self.warm):
             self.machine.sync()
         if n == 0:
             self.after_prompt = self.machine.memory()
