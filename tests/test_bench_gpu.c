@@ -65,7 +65,7 @@ END_TEST
 START_TEST(choices_are_measured_and_held_against_the_reference)
 {
         json_t *report = bench_good(GPU("--part", "select"));
-        ck_assert_uint_eq(count_part(report, "select"), 15); /* tokens, pages and listed groups */
+        ck_assert_uint_eq(count_part(report, "select"), 20); /* tokens, pages, listed groups and units */
 }
 END_TEST
 

@@ -3,6 +3,7 @@
 /* All rows of a sequence on the device: for any steps, in any order of calls, and what comes over the bus for them. */
 #include "tests/gpu_history_fixture.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* --- any history_life ----------------------------------------------------------------------------------------------------- */
@@ -297,6 +298,54 @@ START_TEST(few_copies_take_many_blocks)
 }
 END_TEST
 
+/* --- what a copy waits for ---------------------------------------------------------------------------------------- */
+
+/* Work of the caller's, which says when it is done. */
+static void mark(history_life *l, int32_t *done)
+{
+        static const int32_t one = 1;
+        *done = 0;
+        ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, done, &one, sizeof one));
+}
+
+/* On a late device, where they are done as early as they may be: the next layer's copy, and that of a step's first layer, are done before what the caller computes with the
+ * layer before. */
+START_TEST(copies_do_not_wait_for_the_computation_before)
+{
+        dci_kv_config config = history_usual();
+        dci_gpu_kv_config on_device = history_usual_device();
+        const char *late = getenv("DCI_LATE");
+        config.dense_layers = 0;
+        on_device.planner = DCI_GPU_PLAN_DEVICE;
+        history_life l = history_begin(&config, &on_device);
+        if (strcmp(l.t.ops->name, "late") == 0 && late != NULL && strcmp(late, "all") == 0) {
+                history_tale *s = history_open(&l);
+                int32_t done[3];
+                /* Growing buffers would wait for everything. */
+                history_step(&l, s, 200, 0);
+                ck_ok(dci_gpu_kv_truncate(l.t.kv, s->id, 40));
+                s->n = 40;
+                for (size_t step = 0; step < 4; step++) {
+                        history_reserve(&l, 1, &s, &(size_t){40}, 50 * step);
+                        for (size_t layer = 0; layer < config.n_layers; layer++) {
+                                history_append(&l, layer);
+                                history_ask(&l, layer, s);
+                                if (step > 0 && layer == 0) {
+                                        const dci_gpu_kv_history_buffers *h = l.t.kv->history;
+                                        ck_ok(l.t.ops->event_wait(l.t.gpu, h->buffers[h->last].copied));
+                                        ck_assert_int_eq(done[config.n_layers - 1], 0);
+                                }
+                                mark(&l, &done[layer]);
+                                ck_ok(l.t.ops->stream_wait(l.t.gpu, l.t.kv->history_stream));
+                                ck_assert_int_eq(done[layer], 0);
+                        }
+                        history_step_end(&l);
+                }
+        }
+        history_end(&l);
+}
+END_TEST
+
 /* --- prompts in chunks -------------------------------------------------------------------------------------------- */
 
 static const int32_t planned[] = {DCI_KV_SKETCH,    DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST,
@@ -385,5 +434,6 @@ int main(void)
         tcase_add_test(laws, each_earlier_token_comes_once);
         tcase_add_test(laws, a_repeated_call_queues_nothing);
         tcase_add_test(laws, few_copies_take_many_blocks);
+        tcase_add_test(laws, copies_do_not_wait_for_the_computation_before);
         return test_main(suite);
 }

@@ -168,6 +168,8 @@ static dci_status pack_layer(void *arg, size_t layer)
                                         .key_bytes = ROW_BYTES,
                                         .value_bytes = ROW_BYTES,
                                         .block_bytes = BLOCK_BYTES,
+                                        .head_bytes = (size_t)2 * ROW_BYTES << PAGE_SHIFT,
+                                        .value_at = (size_t)ROW_BYTES << PAGE_SHIFT,
                                         .out = a->packed.device + 2 * layer * rows};
         return a->b->ops->pack(a->b->gpu, a->b->stream, &args);
 }

@@ -64,10 +64,19 @@ def grid(rows: list[Row], column: str, cell: Callable[[Row], str], head: str) ->
     return table([head, *(f"{at:,}" for at in columns)], lines)
 
 
+def by_length(rows: list[Row]) -> list[Row]:
+    """Of a decode, without the length at which batches are compared."""
+    found = []
+    for some in groups(of_part(rows, "decode"), "shape", "length", "device").values():
+        if len({row["what"]["batch"] for row in some}) <= 2:
+            found.extend(some)
+    return found
+
+
 def decode(rows: list[Row]) -> str:
     """ms per token, and GiB of the device, against the length."""
     blocks = []
-    for (shape, batch, device), some in groups(of_part(rows, "decode"), "shape", "batch", "device").items():
+    for (shape, batch, device), some in groups(by_length(rows), "shape", "batch", "device").items():
         if batch in (1, 4):
             lines = grid(some, "length", in_ms, "ms per token (GiB)")
             blocks.append(titled(f"{shape}, batch {batch}; {device}", lines, [row for row in some if "why" in row]))
@@ -203,7 +212,7 @@ def plot(path: str, rows: list[Row], shape: str) -> None:
         sys.exit(f"whole_model.py: {error}")
     plt, mpl = gpu_plot.plt, gpu_plot.mpl
     wanted = {"shape": shape, "batch": 1}
-    some = [row for row in of_part(rows, "decode") if "ms" in row and wanted.items() <= row["what"].items()]
+    some = [row for row in by_length(rows) if "ms" in row and wanted.items() <= row["what"].items()]
     if not some:
         sys.exit(f"whole_model.py: there are no results of {shape} at batch 1 to draw")
     device = some[-1]["what"]["device"]

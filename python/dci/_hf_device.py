@@ -208,19 +208,15 @@ class Engine:
         while self.dropped:
             self.release(*self.dropped.popleft())
 
-    def disarm(self) -> None:
-        """Takes back a step that was begun early."""
-        with self.lock:
-            if self.current is not None:
-                self.current.disarm()
-
     def close(self) -> None:
         """Gives back what no sequence uses."""
-        self.disarm()
-        self.collect()
-        now, self.current = self.current, None
-        if now is not None and now.n_open == 0:
-            now.close()
+        with self.lock:
+            self.collect()
+            now, self.current = self.current, None
+            if now is not None:
+                now.disarm()
+            if now is not None and now.n_open == 0:
+                now.close()
 
 
 def _refused(*args: Any) -> Any:
@@ -386,8 +382,9 @@ class DeviceSession(Session):
 
     def disarm(self) -> None:
         """Takes back a step that was begun early, of this session or another one."""
-        if self.shared is not None:
-            self.shared.disarm()
+        with self.engine.lock:
+            if self.shared is not None:
+                self.shared.disarm()
 
     def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
         """Finds a KV cache for sequences of such lengths; refuses rows of another shape than it has."""

@@ -5,9 +5,9 @@
     gpu = dci.gpu.GPU()  # the first one; dci.gpu.GPU("host") is the CPU in a GPU's place
     kv = dci.gpu.GPUKVCache(gpu, n_layers, n_query_heads, n_kv_heads, dim_k, dtype="bfloat16", query_dtype="bfloat16")
 
-GPUs need a library with CUDA: that of `pip install ./python -C cmake.define.DCI_CUDA=ON`, of the wheel libdci-cu13, or the one
-that the environment variable DCI_LIBRARY names. count() and GPU(0) say what is missing where there is none, or no driver, or no
-GPU; the host device is there in every build.
+GPUs need a library with CUDA: that of `pip install ./python -C cmake.define.DCI_CUDA=ON`, of the wheel libdci-cu13, or the
+one that the environment variable DCI_LIBRARY names. Where that, the driver or the GPU is missing, count() and GPU(0) say so.
+The host device is there in every build.
 
 include/dci/offload.h says what each call promises, docs/gpu.md how it works and what it costs.
 """
@@ -51,8 +51,11 @@ OPTIONS: dict[str, Any] = {
 
 
 def count() -> int:
-    """How many GPUs there are. Where there are none, UnsupportedError says in one sentence what is missing (CUDA in this build, a
-    driver, a driver that is new enough, a GPU, or one that CUDA_VISIBLE_DEVICES shows) and what to do."""
+    """How many GPUs there are, at least 1.
+
+    UnsupportedError where there is none to use: its sentence says what is missing (CUDA in this build, a driver, one that is
+    new enough, a GPU, or one that CUDA_VISIBLE_DEVICES shows) and what to do.
+    """
     out = c_int32()
     check(lib.dci_gpu_count(byref(out)))
     return out.value

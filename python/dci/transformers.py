@@ -122,9 +122,9 @@ class _Enabled:
         finally:
             if self.engine is not None:
                 self.engine.generating -= 1
-                self.engine.disarm()
             self.generations.caches = outer
             for cache in taken:
+                cache.session.disarm()
                 cache.session.lock.release()
 
     def begin(self, cache: DCICache, mask: Any, generation_config: Any) -> None:

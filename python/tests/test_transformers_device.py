@@ -529,3 +529,49 @@ def test_a_filled_cache_of_transformers_is_imported(gpu: dci.gpu.GPU, model: Any
         dt.enable(model, **EXACT, gpu=gpu)
         for seed, logits in enumerate(wanted):
             assert close(model(prompt(1, seed=seed), past_key_values=copy.deepcopy(given)).logits, logits)
+
+
+def test_adapters_that_are_switched_are_noticed(gpu: dci.gpu.GPU, model: Any) -> None:
+    peft = pytest.importorskip("peft")
+    config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    adapted, ids = peft.get_peft_model(model, config), prompt(60)
+
+    def texts() -> list[Any]:
+        with_it = generate(adapted, ids, 8)
+        with adapted.disable_adapter():
+            without = generate(adapted, ids, 8)
+        return [with_it, without, generate(adapted, ids, 8)]
+
+    wanted = texts()
+    assert not torch.equal(wanted[0], wanted[1])
+    dt.enable(adapted, **EXACT, gpu=gpu)
+    assert all(agree(a, b) for a, b in zip(texts(), wanted))
+    assert graphs_of(model)
+
+
+def test_nothing_is_lost_where_memory_ends_in_a_generation(gpu: dci.gpu.GPU, model: Any) -> None:
+    options = {"preset": "sketch", "budget": 128, "window": 16, "sink": 4, "piece_bytes": 1}
+    dt.enable(model, **options, gpu=gpu, max_sequences=2)
+    tokens = [prompt(1, seed=seed) for seed in range(40)]
+
+    def started(n: int) -> Any:
+        cache = dt.new_cache(model)
+        model(prompt(n), past_key_values=cache)
+        return cache
+
+    with torch.no_grad():
+        cache = started(200)
+        wanted = [model(token, past_key_values=cache).logits for token in tokens]
+        most = cache.kv.host_info().bytes
+        dt.enable(model, **options, gpu=gpu, max_sequences=2, max_bytes=2 * most - most // 4)
+        cache, other, got = started(200), started(100), []
+        with pytest.raises((dci.FullError, dci.OutOfMemoryError)):
+            while True:
+                model(prompt(1), past_key_values=other)
+        with pytest.raises((dci.FullError, dci.OutOfMemoryError)):
+            for token in tokens:
+                got.append(model(token, past_key_values=cache).logits)
+        assert cache.get_seq_length() == 200 + len(got)
+        other.close()
+        got.extend(model(token, past_key_values=cache).logits for token in tokens[len(got) :])
+    assert all(close(a, b) for a, b in zip(got, wanted)) and len(got) == len(wanted)

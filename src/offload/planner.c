@@ -145,6 +145,11 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                 return DCI_OK;
         DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
                               2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found));
+        /* One unit more than there may be is read. */
+        if (p->preselect.wanted > 0)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->preselect.units, 0,
+                                      p->batch * kv->shape.n_kv_heads * p->preselect.stride *
+                                              sizeof *p->preselect.units));
         /* Layers that use another one's lists get no centres from the host. */
         if (p->kind == DCI_GPU_CODES)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
