@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
@@ -17,7 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from ._errors import BusyError, InvalidError, NumberError, UnsupportedError
 from ._hf_attention import MARK
 from ._hf_files import save
-from ._hf_states import DTYPES, EXACT_STEP, UNOBSERVED, Call, Held, Rows, States, by_row, check_mask, differentiable, pads_of
+from ._hf_states import DTYPES, KINDS, Call, Held, Rows, States, by_row, check_mask, differentiable, pads_of, warn_exact
 from ._paths import Path
 from .kv import KVCache
 
@@ -136,7 +135,7 @@ class Session:
             self._import(call, pads)
         if n_new == 1 and self.seen > 0:
             if differentiable(call.states):
-                warnings.warn(EXACT_STEP, RuntimeWarning, stacklevel=2)
+                warn_exact()
             else:
                 self.end_prompt()
         if not self.sequences:
@@ -245,12 +244,9 @@ class Session:
             return self.imported[layer][which]
         if not self.sequences:
             return None
-        kind = next(kind for kind, name in DTYPES.items() if name == self._kv.query_dtype)
-        rows = []
-        for sequence, n in zip(self.sequences, self.lengths()):
-            own = self.read(layer, sequence, n)[which].to(kind)
-            rows.append(torch.nn.functional.pad(own, (0, 0, self.seen - n, 0)))
-        return torch.stack(rows)
+        kind, pad = KINDS[self._kv.query_dtype], torch.nn.functional.pad
+        rows = [(self.read(layer, sequence, n)[which], n) for sequence, n in zip(self.sequences, self.lengths())]
+        return torch.stack([pad(found.to(kind), (0, 0, self.seen - n, 0)) for found, n in rows])
 
     def _history(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """All keys and values of a layer, the new ones last: for several tokens at once, and where gradients are wanted,
@@ -345,8 +341,8 @@ class Session:
             kv.step_abort(self.sequences)
             if isinstance(error, NumberError):
                 raise NumberError(f"layer {layer}, row {row} of the batch: {error}") from None
-            if isinstance(error, InvalidError) and "observed queries" in str(error):
-                raise InvalidError(f"{by_row(error, self.sequences)}: {UNOBSERVED}") from None
+            if isinstance(error, InvalidError):
+                raise InvalidError(by_row(error, self.sequences)) from None
             raise
         self.observed = {}
         self.prompted = True
@@ -410,9 +406,8 @@ class Session:
 
     def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
         """Makes the KV cache for sequences of such lengths, and rows of the shape and dtype that `source` names."""
-        kinds = {name: kind for kind, name in DTYPES.items()}
-        query = torch.empty((1, source.n_query_heads, 0, source.dim_k), dtype=kinds[source.query_dtype])
-        kind = kinds[source.dtype]
+        query = torch.empty((1, source.n_query_heads, 0, source.dim_k), dtype=KINDS[source.query_dtype])
+        kind = KINDS[source.dtype]
         key, value = (torch.empty((1, source.n_kv_heads, 0, dim), dtype=kind) for dim in (source.dim_k, source.dim_v))
         self._fit(Call(None, (query, key, value), None, scaling, {}))
 
@@ -453,7 +448,11 @@ class DCILayer(CacheLayerMixin):
 
     def __init__(self, session: Session, number: int) -> None:
         self.session, self.number = session, number
-        self.is_initialized = True
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether there are tokens: by it models know a prompt, which may be masked in a way of its own."""
+        return self.session.seen > 0
 
     @property
     def keys(self) -> torch.Tensor | None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ if not (5, 17) <= tuple(int(part) for part in transformers.__version__.split("."
     raise ImportError(f"this is transformers {transformers.__version__}")
 
 DTYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+KINDS = {name: kind for kind, name in DTYPES.items()}
 
 States = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # query, key and value, [batch, heads, positions, dim] each
 
@@ -31,12 +33,6 @@ class Call(NamedTuple):
 
 
 Rows = tuple[torch.Tensor, torch.Tensor]  # keys and values
-
-EXACT_STEP = (
-    "gradients are recorded, so that a forward of one token attends to everything, by PyTorch: under torch.no_grad() it "
-    "decodes through dci"
-)
-UNOBSERVED = "presets that look at a prompt's last queries need a part of it that is read through dci before they decode"
 
 _HIDDEN = -1e4  # what a mask adds to a score that is not to count: so much, or more often the dtype's least
 
@@ -95,7 +91,22 @@ def by_row(error: Exception, sequences: list[int]) -> str:
         number = int(found[1])
         return f"row {sequences.index(number)} of the batch" if number in sequences else found[0]
 
-    return re.sub(r"\bsequence (\d+)", named, str(error))
+    sentence = re.sub(r"\bsequence (\d+)", named, str(error))
+    if "observed queries" in sentence:
+        sentence += (
+            ": presets that look at the last queries of a prompt need a part that is read through dci before they decode"
+        )
+    return sentence
+
+
+def warn_exact() -> None:
+    """Of a step that does not go through dci."""
+    warnings.warn(
+        "gradients are recorded, so that a forward of one token attends to everything, by PyTorch: under torch.no_grad() it "
+        "decodes through dci",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 class Held(torch.autograd.Function):

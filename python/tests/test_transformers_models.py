@@ -318,6 +318,28 @@ def test_generations_of_two_threads_with_a_cache_each() -> None:
     dt.disable(model)
 
 
+def test_a_prefix_that_sees_itself_whole() -> None:
+    if not hasattr(hf, "HrmTextConfig"):
+        pytest.skip("this transformers has no model of this kind that is small")
+    torch.manual_seed(7)
+    model = hf.HrmTextForCausalLM(hf.HrmTextConfig(**{**SHAPE, "initializer_range": 0.05})).eval()
+    ids, kinds = prompt(30), torch.zeros((1, 30), dtype=torch.long)
+    kinds[:, :20] = 1
+
+    def run() -> Any:
+        with torch.no_grad():
+            out = model(ids, token_type_ids=kinds, use_cache=True)
+            after = model(prompt(1), token_type_ids=kinds[:, -1:], past_key_values=out.past_key_values)
+        return torch.cat([out.logits, after.logits], dim=1)
+
+    wanted = run()
+    with torch.no_grad():
+        assert not torch.allclose(model(ids).logits, wanted[:, :30], atol=1e-5)
+    dt.enable(model, **EXACT)
+    assert torch.allclose(run(), wanted, atol=1e-5)
+    dt.disable(model)
+
+
 def test_a_model_that_guesses_by_its_own_first_layers() -> None:
     model, ids = build(), prompt(30)
     options = {"assistant_early_exit": 2, "eos_token_id": 119}
