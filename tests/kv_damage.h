@@ -17,9 +17,9 @@ STRUCTURE(more_free_blocks_than_blocks, DCI_KV_TOPK, "of them free", kv->pool.n_
 STRUCTURE(free_blocks_beyond_the_room, DCI_KV_TOPK, "with room for", kv->pool.free_capacity = kv->pool.n_free - 1)
 STRUCTURE(more_blocks_than_the_most, DCI_KV_TOPK, "blocks of at most", kv->pool.max_blocks = kv->pool.n_blocks - 1)
 STRUCTURE(blocks_beyond_the_room, DCI_KV_TOPK, "with room for", kv->pool.block_capacity = kv->pool.n_blocks - 1)
-STRUCTURE(pieces_and_blocks, DCI_KV_TOPK, "pieces of", kv->row_bytes++)
-STRUCTURE(pieces_beyond_the_room, DCI_KV_TOPK, "pieces of", kv->pool.piece_capacity = 0)
-STRUCTURE(blocks_of_other_pieces, DCI_KV_TOPK, "pieces of", kv->pool.piece_shift++)
+STRUCTURE(pieces_and_blocks, DCI_KV_TOPK, "of them gaps", kv->row_bytes++)
+STRUCTURE(pieces_beyond_the_room, DCI_KV_TOPK, "of them gaps", kv->pool.piece_capacity = 0)
+STRUCTURE(blocks_of_other_pieces, DCI_KV_TOPK, "of them gaps", kv->pool.piece_shift++)
 
 /* Sequences and their tables. */
 STRUCTURE(block_twice_in_a_table, DCI_KV_TOPK, "sequence 0 has block", first(kv)->table[4] = first(kv)->table[5])

@@ -134,7 +134,8 @@ def measure(args, model, preset, gpu):
     base = statistics.median(alone)
     on_device, whole = (statistics.median(pair[i] for pair in beside) for i in range(2))
     row = {"arm": preset, "planner": info.planner, "threads": gpu.context.threads, "tokens": args.tokens,
-           "layers": args.layers, "chunk": args.chunk, "rounds": args.rounds, "alone_s": base, "device_s": on_device, "whole_s": whole,
+           "layers": args.layers, "chunk": args.chunk, "rounds": args.rounds,
+           "alone_s": base, "device_s": on_device, "whole_s": whole,
            "alone_all_s": alone, "whole_all_s": [pair[1] for pair in beside],
            "added_device": on_device / base - 1, "added": whole / base - 1,
            "bytes_written": info.bytes_written, "summary_bytes": info.summary_bytes}

@@ -2,8 +2,8 @@
 # Copyright (c) 2026 the dci authors
 """Caches of a transformers model whose rows lie in host memory and whose attention runs on the model's GPU.
 
-An `Engine` belongs to an enabled model. Its GPUKVCache is shared by the model's caches: a cache takes a sequence for each row
-of its batch, and gives it back. Forwards of one model run one after another, since a GPUKVCache has one step at a time.
+An `Engine` belongs to an enabled model. Its GPUKVCache is shared by the model's caches: a cache takes a sequence for each
+row of its batch, and gives it back. Forwards of one model run one after another: a GPUKVCache has one step at a time.
 """
 
 from __future__ import annotations

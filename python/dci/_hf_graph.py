@@ -95,8 +95,8 @@ class Graphs:
     def _launch(
         self, cache: DCICache, step: _Step, tensors: dict[str, torch.Tensor], kwargs: dict[str, Any], bound: int
     ) -> bool:
-        """Runs a step. What may be wrong with it is looked at while the device computes: where something is, the step is taken
-        back, and nothing has changed."""
+        """Runs a step. What may be wrong with it is looked at while the device computes: where something is, the step is
+        taken back, and nothing has changed."""
         session, kv = cache.session, cache.session.kv
         assert isinstance(session, DeviceSession) and isinstance(kv, GPUKVCache) and session.shared is not None
         for name, tensor in tensors.items():

@@ -307,9 +307,9 @@ class GPUKVCache(KVBase):
         self._call("swap_in", self._live(), number_of(sequence))
 
     def trim(self, what: Literal["all", "buffers"] = "all") -> None:
-        """Between steps: gives back device memory and locked host memory that no sequence uses, or only the buffers of history
-        and of ends of prompts. Steps take it again as they need it, which costs time, so freeing a sequence does not do it by
-        itself. Captured graphs stay valid.
+        """Between steps: gives back device memory and locked host memory that no sequence uses, or only the buffers of
+        history and of ends of prompts. Steps take it again as they need it, which costs time, so freeing a sequence does
+        not do it by itself. Captured graphs stay valid.
         """
         self._call("trim", self._live(), chosen(_gpu_structs.GPU_TRIMS, what, "what"))
 

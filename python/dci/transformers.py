@@ -556,8 +556,8 @@ def _check_used(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outpu
         )
     if missed:
         raise UnsupportedError(
-            f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument} (gradient "
-            "checkpointing leaves caches out, for one): leave it out, or dci.transformers.disable(model)"
+            f"{type(model).__name__} did not use the cache of dci, which it was given as {_enabled[model].argument} "
+            "(gradient checkpointing leaves caches out, for one): leave it out, or dci.transformers.disable(model)"
         )
 
 

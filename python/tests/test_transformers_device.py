@@ -449,7 +449,7 @@ def test_numbers_that_are_not_finite_end_a_generation(gpu: dci.gpu.GPU, model: A
         weight = model.model.layers[1].self_attn.k_proj.weight
         kept = weight.clone()
         weight.fill_(float("nan"))
-        with pytest.raises(dci.NumberError, match="layer 1: .*row 0 of the batch.*NaN or infinity"):
+        with pytest.raises(dci.NumberError, match=r"layer 1: .*row 0 of the batch.*NaN or infinity"):
             for _ in range(3):
                 model(prompt(1), past_key_values=cache)
         weight.copy_(kept)
