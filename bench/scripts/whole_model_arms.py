@@ -18,12 +18,12 @@ import torch
 import torch.nn.functional as F
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.bias import causal_lower_right
 from transformers import DynamicCache, StaticCache, StoppingCriteria
 from transformers.cache_utils import DynamicLayer
 
 import dci.gpu
 import dci.transformers
+from dci._hf_device import attention_of_chunk
 
 GIB = 2**30
 
@@ -416,9 +416,7 @@ class Loop:
         def attend(number: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             keys, values = self.keys[number], self.values[number]
             keys[:, :, begin:end], values[:, :, begin:end] = k, v
-            # Of the history in front of a chunk this is flash attention, too.
-            mask = causal_lower_right(end - begin, end)
-            return F.scaled_dot_product_attention(q, keys[:, :, :end], values[:, :, :end], mask, enable_gqa=True)
+            return attention_of_chunk(q, keys[:, :, :end], values[:, :, :end], q.shape[3] ** -0.5)  # as dci's prompts do
 
         return self._through(ids, torch.arange(begin, end, device=self.machine.device)[None], attend)
 

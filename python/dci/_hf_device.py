@@ -549,7 +549,7 @@ class DeviceSession(Session):
                     torch.cat([self._constant(x[:, :, :-new]), own[row : row + 1, :, first:]], dim=2)
                     for x, own in zip((keys, values), call.states[1:])
                 )
-            own = _attention(query[row : row + 1, :, first:], keys, values, call.scaling)
+            own = attention_of_chunk(query[row : row + 1, :, first:], keys, values, call.scaling)
             rows[-1].append(own.transpose(1, 2))
         return torch.cat([torch.cat(parts, dim=1) for parts in rows])
 
@@ -656,9 +656,12 @@ class DeviceSession(Session):
         self.prompted = True
 
 
-def _attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+def attention_of_chunk(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
     """Causal attention of the last positions of a sequence, [1, heads, positions, dim]."""
-    causal: Any = causal_lower_right(query.shape[2], keys.shape[2])
+    n, earlier = query.shape[2], keys.shape[2] - query.shape[2]
+    if n >= 256 and earlier >= 1024 and _has_cudnn(query) and not differentiable((query, keys, values)):
+        return _in_parts(query, keys, values, scale)
+    causal: Any = causal_lower_right(n, keys.shape[2])
     if not query.is_cuda:
         causal = causal._materialize(query.device)
     grouped = query.shape[1] != keys.shape[1]
@@ -666,3 +669,28 @@ def _attention(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, sc
         query, keys, values, attn_mask=causal, scale=scale, enable_gqa=grouped
     )
     return out
+
+
+def _has_cudnn(query: torch.Tensor) -> bool:
+    """Whether cuDNN's attention, on Hopper nearly twice as fast as PyTorch's own, takes these."""
+    return (
+        query.is_cuda
+        and query.shape[3] in (64, 128)
+        and torch.cuda.get_device_capability(query.device) >= (9, 0)
+        and torch.backends.cuda.cudnn_sdp_enabled()
+        and (torch.backends.cudnn.version() or 0) >= 90100
+        and hasattr(torch.ops.aten, "_scaled_dot_product_cudnn_attention")
+    )
+
+
+def _in_parts(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+    """Attention over what is earlier, and among the positions themselves, merged by the logs of their sums: cuDNN has no
+    causal mask for fewer queries than keys."""
+    earlier, found = keys.shape[2] - query.shape[2], []
+    for part, causal in ((slice(earlier, None), True), (slice(0, earlier), False)):
+        out, log_sum, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            query, keys[:, :, part], values[:, :, part], None, True, 0.0, causal, False, scale=scale
+        )
+        found.append((out.float(), log_sum.reshape(*query.shape[:2], -1)[:, :, : query.shape[2]].unsqueeze(-1)))
+    (own, own_sum), (before, before_sum) = found
+    return torch.lerp(own, before, torch.sigmoid(before_sum - own_sum)).to(query.dtype)

@@ -19,6 +19,7 @@ hf = pytest.importorskip("transformers", minversion="5.17")
 import dci  # noqa: E402
 import dci.gpu  # noqa: E402
 import dci.transformers as dt  # noqa: E402
+from dci._hf_device import attention_of_chunk  # noqa: E402
 
 DEVICE: Any = int(os.environ["DCI_GPU_DEVICE"]) if os.environ.get("DCI_GPU_DEVICE", "").isdigit() else "host"
 PLACE = "cpu" if DEVICE == "host" else f"cuda:{DEVICE}"
@@ -575,3 +576,14 @@ def test_nothing_is_lost_where_memory_ends_in_a_generation(gpu: dci.gpu.GPU, mod
         other.close()
         got.extend(model(token, past_key_values=cache).logits for token in tokens[len(got) :])
     assert all(close(a, b) for a, b in zip(got, wanted)) and len(got) == len(wanted)
+
+
+@pytest.mark.parametrize(("n", "total"), [(1, 40), (37, 5000), (300, 1200), (300, 1400), (700, 700), (512, 4096)])
+def test_attention_of_a_chunk_is_that_of_double_precision(n: int, total: int) -> None:
+    generator = torch.Generator().manual_seed(n)
+    query, keys, values = (torch.randn((1, h, t, 128), generator=generator) for h, t in ((8, n), (2, total), (2, total)))
+    half = [x.to(PLACE, torch.bfloat16) for x in (query, keys, values)]
+    exact = [x.double().repeat_interleave(8 // x.shape[1], dim=1) for x in half]
+    mask = torch.ones((n, total), dtype=torch.bool, device=PLACE).tril(total - n)
+    wanted = torch.nn.functional.scaled_dot_product_attention(*exact, attn_mask=mask, scale=0.11)
+    assert close(attention_of_chunk(*half, 0.11), wanted, 0.01)

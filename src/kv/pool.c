@@ -120,8 +120,8 @@ static dci_status grow_lists(dci_kv *kv, size_t n_pieces)
         dci_kv_pool *pool = &kv->pool;
         const size_t after = pieces_after(pool, n_pieces), n = dci_kv_pool_blocks(pool, after);
         void *pieces;
-        dci_status status = dci_kv_grow_shared(kv, pool->pieces, &pool->piece_capacity, after, sizeof(unsigned char *),
-                                               &pieces);
+        dci_status status =
+                dci_kv_grow_shared(kv, pool->pieces, &pool->piece_capacity, after, sizeof(unsigned char *), &pieces);
         if (status == DCI_OK) {
                 pool->pieces = pieces;
                 status = dci_kv_grow(kv, (void **)&pool->refs, &pool->block_capacity, n, sizeof *pool->refs);

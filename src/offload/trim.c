@@ -6,7 +6,6 @@
 #include "kv/lookup.h"
 #include "offload/history.h"
 #include "offload/pool.h"
-#include "offload/history.h"
 #include "offload/prompt.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/summaries.h"
