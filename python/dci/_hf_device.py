@@ -659,7 +659,8 @@ class DeviceSession(Session):
 def attention_of_chunk(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
     """Causal attention of the last positions of a sequence, [1, heads, positions, dim]."""
     n, earlier = query.shape[2], keys.shape[2] - query.shape[2]
-    if n >= 256 and earlier >= 1024 and _has_cudnn(query) and not differentiable((query, keys, values)):
+    # cuDNN prepares itself for each new length, for some tens of milliseconds.
+    if n >= 2048 and earlier >= 2048 and _has_cudnn(query) and not differentiable((query, keys, values)):
         return _in_parts(query, keys, values, scale)
     causal: Any = causal_lower_right(n, keys.shape[2])
     if not query.is_cuda:
