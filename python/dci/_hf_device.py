@@ -294,45 +294,35 @@ class DeviceSession(Session):
 
     def swap_out(self) -> None:
         """Gives the device's memory to others; the next forward takes it again."""
-        shared = self.shared
         with self.engine.lock:
-            if shared is None or not self.placed or not self.sequences:
-                return
-            shared.disarm()
-            done: list[int] = []
-            try:
-                for sequence in self.sequences:
-                    shared.kv.swap_out(sequence)
-                    done.append(sequence)
-            except BaseException:
-                for sequence in done:
-                    shared.kv.swap_in(sequence)
-                raise
-            self.placed = False
-            shared.n_placed -= len(done)
-            self._use(shared, self.sequences)
+            if self.shared is not None and self.placed and self.sequences:
+                self.shared.disarm()
+                self._swap(self.shared, self.shared.kv.swap_out, self.shared.kv.swap_in)
 
     def swap_in(self) -> None:
         """Takes places on the device, which others may have to give."""
         self.used = next(self.engine.clock)
-        shared = self.shared
-        if shared is None or self.placed:
+        if self.shared is None or self.placed:
             return
         with self.engine.lock:
             self.engine.collect()
-            shared.make_room(len(self.sequences), self)
-            done: list[int] = []
-            try:
-                for sequence in self.sequences:
-                    shared.kv.swap_in(sequence)
-                    done.append(sequence)
-            except BaseException:
-                for sequence in done:
-                    shared.kv.swap_out(sequence)
-                raise
-            self.placed = True
-            shared.n_placed += len(done)
-            self._use(shared, self.sequences)
+            self.shared.make_room(len(self.sequences), self)
+            self._swap(self.shared, self.shared.kv.swap_in, self.shared.kv.swap_out)
+
+    def _swap(self, shared: Shared, there: Callable[[int], None], back: Callable[[int], None]) -> None:
+        """All sequences, or none."""
+        done: list[int] = []
+        try:
+            for sequence in self.sequences:
+                there(sequence)
+                done.append(sequence)
+        except BaseException:
+            for sequence in done:
+                back(sequence)
+            raise
+        self.placed = not self.placed
+        shared.n_placed += len(done) if self.placed else -len(done)
+        self._use(shared, self.sequences)
 
     def _forks(self, rows: Iterable[int]) -> list[int]:
         rows, shared = list(rows), self.shared
