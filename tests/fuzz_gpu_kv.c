@@ -124,8 +124,9 @@ static void look_back(life *l, size_t layer, int64_t sequence, size_t n)
         ck_assert_uint_eq(got, n);
         if (n == 0)
                 return;
-        char *seen = malloc(2 * n_bytes), *keys = malloc(2 * n * row), *values = keys + n * row;
+        char *seen = malloc(2 * n_bytes), *keys = malloc(2 * n * row);
         ck_assert(seen != NULL && keys != NULL);
+        char *values = keys + n * row;
         ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, seen, rows.keys, n_bytes));
         ck_ok(l->t.ops->copy(l->t.gpu, l->t.stream, seen + n_bytes, rows.values, n_bytes));
         ck_ok(l->t.ops->stream_wait(l->t.gpu, l->t.stream));

@@ -423,7 +423,10 @@ def _expect(state: _Enabled, given: dict[str, Any]) -> None:
     elif generation.max_new_tokens is not None:
         session.whole_prompt = generation.max_length - generation.max_new_tokens
     session.wanted_tokens, session.beams = int(given["max_cache_length"]), generation.num_beams > 1
-    if session.whole_prompt is not None and session.seen == 0 and session.whole_prompt > state.chunk > 0:
+    # transformers divides tokens alone: no embeddings, and no images.
+    tensors = {name for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
+    plain, whole = tensors <= _KNOWN - {"inputs_embeds"}, session.whole_prompt or 0
+    if plain and session.seen == 0 and whole > state.chunk > 0:
         generation.prefill_chunk_size = generation.prefill_chunk_size or state.chunk
 
 

@@ -199,6 +199,15 @@ def test_a_prompt_in_chunks_is_one_prompt(gpu: dci.gpu.GPU, model: Any, preset: 
             assert close(a, b)
 
 
+def test_a_prompt_of_embeddings_is_read_whole(gpu: dci.gpu.GPU, model: Any) -> None:
+    embeds = model.get_input_embeddings()(prompt(60))
+    options = {"inputs_embeds": embeds, "max_new_tokens": 12, "do_sample": False}
+    with torch.no_grad():
+        wanted = model.generate(**options)
+        dt.enable(model, **EXACT, gpu=gpu, prefill_chunk_size=16)
+        assert agree(model.generate(**options), wanted)
+
+
 def test_a_second_turn_goes_on_from_the_first(gpu: dci.gpu.GPU, model: Any) -> None:
     def talk() -> Any:
         out = []
