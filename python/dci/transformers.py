@@ -13,8 +13,10 @@ are formed. From then on each layer of a forward of one token chooses at most `b
 to them. With a budget of all tokens that is exact.
 
 Serves causal language models whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without a
-window, Pythia, GPT-2, OPT, Phi), on the CPU, in float32, float16 or bfloat16, with padding on the left. Needs
-transformers from 5.17 on, and below 6; 5.17 and 5.24 are tested.
+window, Pythia, GPT-2, OPT, Phi), with padding on the left: on the CPU in float32, float16 or bfloat16, and on a GPU in
+float16 or bfloat16 with heads of 64, 96, 128 or 256 elements. There keys and values lie in locked host memory, the device
+selects, fetches and attends, and a forward of one token is a CUDA graph. Needs transformers from 5.17 on, and below 6;
+5.17 and 5.24 are tested.
 
 Forwards and generate() are given new_cache(model), a DynamicCache, or no cache. A DynamicCache becomes a DCICache: the
 object stays, further forwards go on from it, and rows that it has are the prompt. A forward that is given none, and whose
@@ -280,7 +282,8 @@ def enable(
     max_sequences
                 rows of all caches together that are on the device at a time; more where generate() asks for more
     prefill_chunk_size
-                generate() reads longer prompts in chunks of so many tokens, unless its own argument says otherwise
+                generate() reads longer prompts in chunks of so many tokens (0: whole), unless its own argument says
+                otherwise
     graph       whether forwards of one token become CUDA graphs
 
     A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made
@@ -291,8 +294,14 @@ def enable(
     stores = {name: kind for kind, name in DTYPES.items()}
     if dtype is not None and dtype not in stores:
         raise InvalidError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, stores))}")
-    if observe < 0:
-        raise InvalidError(f"observe is {observe}, expected at least 0")
+    for name, value, least in (
+        ("observe", observe, 0),
+        ("max_tokens", max_tokens, 1),
+        ("max_sequences", max_sequences, 1),
+        ("prefill_chunk_size", prefill_chunk_size, 0),
+    ):
+        if value is not None and value < least:
+            raise InvalidError(f"{name} is {value}, expected at least {least}")
     state = _Enabled(model, {"preset": preset, "budget": budget, **config}, observe, stores.get(dtype) if dtype else None)
     first = _first(model)
     # What the library refuses, it refuses now.

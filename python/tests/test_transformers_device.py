@@ -426,6 +426,14 @@ def test_two_threads_generate_side_by_side(gpu: dci.gpu.GPU, model: Any) -> None
     assert all(agree(a, b) for a, b in zip(got, wanted))
 
 
+@pytest.mark.parametrize("options", [{"max_tokens": 0}, {"max_sequences": 0}, {"prefill_chunk_size": -1}, {"observe": -1}])
+def test_numbers_out_of_range_are_refused(gpu: dci.gpu.GPU, model: Any, options: dict[str, int]) -> None:
+    (name,) = options
+    with pytest.raises(dci.InvalidError, match=f"{name} is {options[name]}, expected at least"):
+        dt.enable(model, **EXACT, gpu=gpu, **options)
+    assert not dt.is_enabled(model)
+
+
 def test_masks_with_holes_are_refused(gpu: dci.gpu.GPU, model: Any) -> None:
     dt.enable(model, **EXACT, gpu=gpu)
     ids, mask = prompt(20), torch.ones((1, 20), dtype=torch.long, device=PLACE)
