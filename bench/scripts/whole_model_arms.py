@@ -23,7 +23,7 @@ from transformers.cache_utils import DynamicLayer
 
 import dci.gpu
 import dci.transformers
-from dci._hf_device import attention_of_chunk
+from dci._hf_attention import attention_of_chunk
 
 GIB = 2**30
 

@@ -42,7 +42,8 @@ try:
 
     from ._hf_attention import attention
     from ._hf_cache import DCICache
-    from ._hf_device import DeviceSession, Engine, check_host_memory, device_mask, on_device
+    from ._hf_device import DeviceSession, device_mask, on_device
+    from ._hf_engine import Engine, check_host_memory
     from ._hf_files import load
     from ._hf_graph import Graphs
     from ._hf_import import adopt, recorded

@@ -19,7 +19,7 @@ hf = pytest.importorskip("transformers", minversion="5.17")
 import dci  # noqa: E402
 import dci.gpu  # noqa: E402
 import dci.transformers as dt  # noqa: E402
-from dci._hf_device import attention_of_chunk  # noqa: E402
+from dci._hf_attention import attention_of_chunk  # noqa: E402
 
 DEVICE: Any = int(os.environ["DCI_GPU_DEVICE"]) if os.environ.get("DCI_GPU_DEVICE", "").isdigit() else "host"
 PLACE = "cpu" if DEVICE == "host" else f"cuda:{DEVICE}"
