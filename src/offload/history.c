@@ -167,22 +167,14 @@ static dci_status add_new(dci_gpu_kv *kv, const dci_gpu_kv_history_buffer *b, si
         DCI_TRY(kv->ops->event_order(kv->gpu, kv->step.stream, b->copied));
         for (size_t at = first, shift = PACK_SHIFT; at < n; shift = 0) {
                 const size_t n_blocks = (n - at) >> shift;
-                const dci_gpu_pack_args args = {.keys = rows->keys,
-                                                .values = rows->values,
-                                                .key_token = rows->key_token_stride * kv->es,
-                                                .key_head = rows->key_head_stride * kv->es,
-                                                .value_token = rows->value_token_stride * kv->es,
-                                                .value_head = rows->value_head_stride * kv->es,
-                                                .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                                .n_blocks = (int32_t)n_blocks,
-                                                .token = begin + (int32_t)(at - first),
-                                                .page_shift = (int32_t)shift,
-                                                .key_bytes = (uint32_t)kv->row_bytes,
-                                                .value_bytes = (uint32_t)kv->row_bytes,
-                                                .block_bytes = kv->row_bytes << shift,
-                                                .head_bytes = n * kv->row_bytes,
-                                                .value_at = kv->shape.n_kv_heads * n * kv->row_bytes,
-                                                .out = b->memory + at * kv->row_bytes};
+                dci_gpu_pack_args args = dci_gpu_kv_pack_args(kv, rows);
+                args.n_blocks = (int32_t)n_blocks;
+                args.token = begin + (int32_t)(at - first);
+                args.page_shift = (int32_t)shift;
+                args.block_bytes = kv->row_bytes << shift;
+                args.head_bytes = n * kv->row_bytes;
+                args.value_at = kv->shape.n_kv_heads * n * kv->row_bytes;
+                args.out = b->memory + at * kv->row_bytes;
                 if (n_blocks > 0)
                         DCI_TRY(kv->ops->pack(kv->gpu, kv->step.stream, &args));
                 at += n_blocks << shift;

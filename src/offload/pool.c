@@ -173,6 +173,19 @@ dci_gpu_pool dci_gpu_kv_dense_pool(const dci_gpu_kv *kv, size_t layer)
         return at->dense ? make_pool(kv, kv->pool->device_dense, at->index) : (dci_gpu_pool){.pieces = NULL};
 }
 
+dci_gpu_pack_args dci_gpu_kv_pack_args(const dci_gpu_kv *kv, const dci_kv_rows *rows)
+{
+        return (dci_gpu_pack_args){.keys = rows->keys,
+                                   .values = rows->values,
+                                   .key_token = rows->key_token_stride * kv->es,
+                                   .key_head = rows->key_head_stride * kv->es,
+                                   .value_token = rows->value_token_stride * kv->es,
+                                   .value_head = rows->value_head_stride * kv->es,
+                                   .n_heads = (int32_t)kv->shape.n_kv_heads,
+                                   .key_bytes = (uint32_t)kv->row_bytes,
+                                   .value_bytes = (uint32_t)kv->row_bytes};
+}
+
 dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];

@@ -51,6 +51,8 @@ unsigned char *dci_gpu_kv_dense_block(const dci_gpu_kv *kv, size_t layer, int32_
 dci_gpu_pool dci_gpu_kv_host_pool(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_pool dci_gpu_kv_dense_pool(const dci_gpu_kv *kv, size_t layer);
 dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer);
+/* Packing of `rows`, whose strides are given: what does not depend on where they go. */
+dci_gpu_pack_args dci_gpu_kv_pack_args(const dci_gpu_kv *kv, const dci_kv_rows *rows);
 dci_gpu_tables dci_gpu_kv_tables(const dci_gpu_kv *kv);
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv);
 

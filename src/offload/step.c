@@ -210,22 +210,13 @@ static dci_status pack(dci_gpu_kv *kv, size_t layer)
                 const int32_t *table = kv->pool->tables + kv->step.rows[i] * kv->max_blocks;
                 for (size_t b = (size_t)at[DCI_GPU_KV_SKIP * n + 2 * i], here; b < end; b += here) {
                         here = end - b < kv->staging_blocks ? end - b : kv->staging_blocks;
-                        dci_gpu_pack_args args = {.keys = rows->keys,
-                                                  .values = rows->values,
-                                                  .key_token = rows->key_token_stride * kv->es,
-                                                  .key_head = rows->key_head_stride * kv->es,
-                                                  .value_token = rows->value_token_stride * kv->es,
-                                                  .value_head = rows->value_head_stride * kv->es,
-                                                  .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                                  .n_blocks = (int32_t)here,
-                                                  .token = at[DCI_GPU_KV_BEGIN * n + i] + (int32_t)(b * page) -
-                                                           at[DCI_GPU_KV_FIRST * n + i],
-                                                  .page_shift = kv->page_shift,
-                                                  .key_bytes = (uint32_t)kv->row_bytes,
-                                                  .value_bytes = (uint32_t)kv->row_bytes,
-                                                  .block_bytes = kv->host->pool.block_bytes,
-                                                  .head_bytes = 2 * page * kv->row_bytes,
-                                                  .value_at = page * kv->row_bytes};
+                        dci_gpu_pack_args args = dci_gpu_kv_pack_args(kv, rows);
+                        args.n_blocks = (int32_t)here;
+                        args.token = at[DCI_GPU_KV_BEGIN * n + i] + (int32_t)(b * page) - at[DCI_GPU_KV_FIRST * n + i];
+                        args.page_shift = kv->page_shift;
+                        args.block_bytes = kv->host->pool.block_bytes;
+                        args.head_bytes = 2 * page * kv->row_bytes;
+                        args.value_at = page * kv->row_bytes;
                         DCI_TRY(pack_some(kv, layer, &args, table + b));
                         kv->step.packed = true;
                 }
