@@ -20,7 +20,7 @@ follows a prompt, held text or a question and its answer, goes in token by token
 agreement compares next-token distributions over --steps held tokens, of the model's own cache and of each preset, on the
 device and on the CPU, in bfloat16 both times. What the CPU says is kept in --dir, the --top largest logits of each token
 (the rest counts as one), and is computed first where it is not there; with --device cpu that is all, so that a folder that
-was made elsewhere can be taken along to a GPU. Finished presets are kept in --json, too: a second run goes on.
+was made on another machine can be taken along to a GPU. Finished presets are kept in --json, too: a second run goes on.
 """
 
 from __future__ import annotations
@@ -380,9 +380,9 @@ def reference(model: Any, arm: tuple[str, int], text: Any, options: argparse.Nam
     if not path.exists():
         begin = time.perf_counter()
         kept = [largest(logits, options.top) for logits in arm_logits(model, "cpu", arm, text, options)]
-        beside = path.with_suffix(".part.npz")
-        np.savez(beside, **{name: np.stack([one[name] for one in kept]) for name in kept[0]})
-        beside.replace(path)
+        partial = path.with_suffix(".part.npz")
+        np.savez(partial, **{name: np.stack([one[name] for one in kept]) for name in kept[0]})
+        partial.replace(path)
         print(f"{arm[0]:14} {arm[1]:5}  on the CPU: {time.perf_counter() - begin:.0f} s", flush=True)
     with np.load(path) as file:
         return dict(file)
@@ -458,7 +458,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "host"])
     parser.add_argument("--dtype", choices=list(DTYPES), help="of the model (default: float32 on the CPU, else bfloat16)")
     parser.add_argument("--prompt", type=int, default=6656, help="tokens of the prompt (default 6656)")
-    parser.add_argument("--steps", type=int, default=512, help="all but lookup: tokens behind it (default 512)")
+    parser.add_argument("--steps", type=int, default=512, help="all but lookup: tokens after it (default 512)")
     parser.add_argument("--records", type=int, default=12, help="lookup: records that look alike (default 12, at most 17)")
     parser.add_argument("--dir", help="agreement: a folder for what the CPU says")
     parser.add_argument("--top", type=int, default=1024, help="agreement: logits of each token to keep (default 1024)")

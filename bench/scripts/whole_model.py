@@ -23,8 +23,8 @@ parts       decode       ms per token by arm, length and batch
             soak         2,048 tokens in a row; conversations that come and go on one enabled model
 
 Arms of transformers and the loop are called step by step without generate(), nothing waits for their tokens, and their
-times are those between events on the device. A result goes into the file as soon as it is there, and a second run does what
-is missing; --again measures anew what is named. After --seconds the run ends with a list of what is left, and with status
+times are those between events on the device. A result goes into the file as soon as it is there, and a second run does
+what is missing; --again repeats what is named. After --seconds the run ends with a list of what is left, and with status
 75. What does not fit is a result, too. --json FILE is read where it is there; with --out DIR the file is also written there.
 """
 
@@ -94,9 +94,9 @@ class Results:
         self.rows = [row for row in self.rows if row["what"] != what]
         self.rows.append({"what": what, **figures})
         for path in self.paths:
-            beside = path.with_name(path.name + ".part")
-            beside.write_text(json.dumps({"rows": self.rows}, indent=1) + "\n")
-            beside.replace(path)
+            partial = path.with_name(path.name + ".part")
+            partial.write_text(json.dumps({"rows": self.rows}, indent=1) + "\n")
+            partial.replace(path)
 
 
 class Case(NamedTuple):
@@ -470,7 +470,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", help="a folder for the file, too")
     parser.add_argument("--also", action="append", default=[], help="--page: a further file, as of language_model.py")
     parser.add_argument("--plot", help="a picture of ms per token against the length (matplotlib)")
-    parser.add_argument("--page", help="a document whose tables are written anew")
+    parser.add_argument("--page", help="a document whose tables are replaced")
     options = parser.parse_args(arguments)
     check(parser, options)
     return options
