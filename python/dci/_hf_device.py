@@ -21,8 +21,8 @@ from transformers.masking_utils import causal_mask_function, sdpa_mask
 from ._errors import InvalidError, LimitError, NumberError, UnsupportedError
 from ._hf_attention import attention_of_chunk
 from ._hf_cache import Session
-from ._hf_engine import Engine, Shared, check_host_memory
-from ._hf_states import Call, Held, Rows, differentiable
+from ._hf_engine import Engine, Shared
+from ._hf_states import HOLES, Call, Held, Rows, differentiable
 from .gpu import GPUKVCache
 
 _forward = threading.local()  # .device: the forward under way gives its keys to a DeviceSession
@@ -61,10 +61,7 @@ def pads_on_device(mask: torch.Tensor | None, batch: int, n: int) -> list[int]:
     grows = (shown[:, 1:] >= shown[:, :-1]).all(dim=1) & shown[:, -1]
     found = torch.stack([hidden, grows.to(hidden.dtype)]).tolist()
     if not all(found[1]):
-        raise UnsupportedError(
-            "the attention mask hides tokens after the first one that it shows: dci takes padding on the left only "
-            '(tokenizer.padding_side = "left"), or use_cache=False'
-        )
+        raise UnsupportedError(HOLES)
     return [int(pad) for pad in found[0]]
 
 
@@ -98,6 +95,11 @@ class DeviceSession(Session):
             raise InvalidError("the cache is empty: no forward has filled it yet")
         return self.kv
 
+    @property
+    def _shared(self) -> Shared:
+        assert self.shared is not None
+        return self.shared
+
     # --- sequences -----------------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
@@ -127,8 +129,7 @@ class DeviceSession(Session):
         self._holder.atexit = False
 
     def _open(self, batch: int) -> list[int]:
-        shared, sequences = self.shared, list[int]()
-        assert shared is not None
+        shared, sequences = self._shared, list[int]()
         try:
             for _ in range(batch):
                 sequences.append(shared.kv.open())
@@ -174,13 +175,7 @@ class DeviceSession(Session):
         self._use(shared, self.sequences)
 
     def _forks(self, rows: Iterable[int]) -> list[int]:
-        rows, shared = list(rows), self.shared
-        assert shared is not None
-        shared.disarm()
-        self.engine.collect()
-        if shared.kv.max_sequences - shared.n_placed < len(rows):
-            shared.make_room(len(rows), None)
-        forks = super()._forks(rows)
+        shared, forks = self._shared, super()._forks(rows)
         shared.n_open += len(forks)
         shared.n_placed += len(forks)
         return forks
@@ -191,6 +186,9 @@ class DeviceSession(Session):
             self.disarm()
             self.swap_in()
             before, shared = list(self.sequences), self.shared
+            if shared is not None and before:
+                self.engine.collect()
+                shared.make_room(len(rows) - len({range(len(before))[row] for row in rows}), self)
             super().select(rows)
             if shared is not None and self.sequences != before:
                 gone = len(set(before) - set(self.sequences))  # the base class has freed them
@@ -205,6 +203,8 @@ class DeviceSession(Session):
         if self.sequences:
             with self.engine.lock:
                 self.end_prompt()
+                self.engine.collect()
+                self._shared.make_room(len(self.sequences), None)
                 other._use(self.shared, self._forks(range(len(self.sequences))))
             other.pads, other.seen, other.prompted = list(self.pads), self.seen, True
             other.recorded = self.recorded
@@ -227,14 +227,14 @@ class DeviceSession(Session):
 
     def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
         """Finds a KV cache for sequences of such lengths; refuses rows of another shape than it has."""
-        if self.kv is None:
-            self._acquire(len(lengths), max(lengths, default=0), scaling)
-        super().prepare(source, scaling, lengths)
+        with self.engine.lock:
+            if self.kv is None:
+                self._acquire(len(lengths), max(lengths, default=0), scaling)
+            super().prepare(source, scaling, lengths)
 
     def load(self, paths: list[str]) -> None:
         """Opens sequences with what files hold, whose prompts have ended."""
-        shared = self.shared
-        assert shared is not None
+        shared = self._shared
         with self.engine.lock:
             shared.make_room(len(paths), self)
             super().load(paths)
@@ -263,10 +263,8 @@ class DeviceSession(Session):
 
     def _acquire(self, batch: int, n_tokens: int, scaling: float) -> None:
         """Finds a KV cache with room for a prompt of so many sequences."""
-        n_sequences, n_tokens = 2 * batch if self.beams else batch, max(n_tokens, self.wanted_tokens)
-        self.engine.collect()
-        check_host_memory(batch * n_tokens, self.engine.token_bytes, self.engine.free_bytes())
-        self._use(self.engine.acquire(n_sequences, n_tokens, scaling), [])
+        n_places, n_tokens = 2 * batch if self.beams else batch, max(n_tokens, self.wanted_tokens)
+        self._use(self.engine.acquire(batch, n_places, n_tokens, scaling), [])
         self.scaling = scaling
 
     def _fit(self, call: Call) -> None:

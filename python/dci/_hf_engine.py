@@ -119,9 +119,10 @@ class Engine:
         self.current: Shared | None = None
         self.dropped: deque[tuple[Shared, list[int], bool]] = deque()  # of caches that nobody has any more
 
-    def acquire(self, n_sequences: int, n_tokens: int, scaling: float) -> Shared:
-        """A KV cache with that many free places, for sequences of that many tokens."""
+    def acquire(self, batch: int, n_sequences: int, n_tokens: int, scaling: float) -> Shared:
+        """A KV cache with n_sequences free places, for a batch of sequences of that many tokens, if host memory suffices."""
         self.collect()
+        check_host_memory(batch * n_tokens, self.token_bytes, self.free_bytes())
         now = self.current
         if now is not None and now.scaling == scaling:
             if now.kv.max_tokens >= n_tokens and now.kv.max_sequences >= n_sequences:

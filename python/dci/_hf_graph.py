@@ -110,7 +110,7 @@ class Graphs:
         try:
             if not isinstance(step.graph, _Rerun):
                 step.graph.replay()
-            good = self._fits(step) and self._checked(session, kwargs) and self._fits(step)
+            good = self._checked(session, kwargs) and self._fits(step)
             if good and isinstance(step.graph, _Rerun):
                 self._rerun(session, cache, step)
             bad = bool((kv.bad_layers(session.sequences) >= 0).any())

@@ -37,6 +37,12 @@ Rows = tuple[torch.Tensor, torch.Tensor]  # keys and values
 _HIDDEN = -1e4  # what a mask adds to a score that is not to count: so much, or more often the dtype's least
 
 
+HOLES = (
+    "the attention mask hides tokens after the first one that it shows: a cache of dci takes padding on the left only "
+    '(tokenizer.padding_side = "left") and causal masks; without a cache (use_cache=False) any mask is taken'
+)
+
+
 def visible(mask: torch.Tensor) -> torch.Tensor:
     """The mask's last row, [batch, keys], as booleans: what the newest token may look at."""
     last = mask[:, 0, -1]
@@ -63,10 +69,7 @@ def check_mask(mask: torch.Tensor | None, pads: list[int], n: int) -> None:
     shown = visible(mask).expand(len(pads), -1)
     wanted = torch.arange(shown.shape[1]) >= torch.tensor(pads)[:, None]
     if shown.shape[1] != n or not torch.equal(shown, wanted):
-        raise UnsupportedError(
-            "the attention mask hides tokens after the first one that it shows: a cache of dci takes padding on the left "
-            'only (tokenizer.padding_side = "left") and causal masks; without a cache (use_cache=False) any mask is taken'
-        )
+        raise UnsupportedError(HOLES)
 
 
 def fills(mask: Any) -> bool:

@@ -234,6 +234,22 @@ def test_a_copied_cache_goes_on_by_itself(gpu: dci.gpu.GPU, model: Any) -> None:
         assert cache.kv is other.kv and cache.sequences != other.sequences
 
 
+def test_rows_that_find_no_place_are_not_copied(gpu: dci.gpu.GPU, model: Any) -> None:
+    dt.enable(model, **EXACT, gpu=gpu)
+    cache, token = dt.new_cache(model), prompt(1, batch=2, seed=5)
+    with torch.no_grad():
+        model(prompt(40, batch=2), past_key_values=cache)
+        model(token, past_key_values=cache)
+        with pytest.raises(dci.FullError, match="max_sequences"):
+            cache.batch_select_indices(torch.tensor([0, 0]))
+        wanted = model(token, past_key_values=cache).logits
+        cache.crop(-1)
+        assert close(model(token, past_key_values=cache).logits, wanted)
+        cache.crop(-1)
+        cache.batch_select_indices(torch.tensor([1]))
+        assert close(model(token[1:], past_key_values=cache).logits, wanted[1:])
+
+
 def test_a_small_budget_is_kept_and_a_graph_serves_all_lengths(gpu: dci.gpu.GPU, model: Any) -> None:
     dt.enable(model, preset="sketch", budget=128, window=16, sink=4, gpu=gpu)
     for n in (200, 60, 500):
