@@ -527,6 +527,38 @@ static void lawful_list(const kv_seen *seen, size_t layer, size_t i, size_t h, c
         }
 }
 
+size_t kv_budget_of(dci_kv *kv, size_t n)
+{
+        const dci_kv_config *c = &kv->config;
+        size_t least = c->page_tokens, share = 0;
+        const bool summaries = c->summary > DCI_KV_SUMMARY_KEYS || c->tail != DCI_KV_TAIL_DROP;
+        if (c->budget_counts != DCI_KV_COUNT_SELECTED)
+                least += c->sink;
+        if (c->budget_counts == DCI_KV_COUNT_ALL && summaries && c->frozen_prompt == 0)
+                least += c->rollback;
+        else if (c->budget_counts == DCI_KV_COUNT_ALL || c->budget_counts == DCI_KV_COUNT_SINK_AND_WINDOW)
+                least += c->window;
+        if (c->budget_share == 0.0)
+                return c->budget;
+        while ((double)(share + c->page_tokens) <= c->budget_share * (double)n)
+                share += c->page_tokens;
+        share = share < least ? least : share;
+        return share < c->budget ? share : c->budget;
+}
+
+size_t kv_room_of(dci_kv *kv, size_t n, size_t waiting)
+{
+        const dci_kv_config *c = &kv->config;
+        const size_t late = c->budget_counts == DCI_KV_COUNT_ALL && c->frozen_prompt == 0 ? waiting : c->window;
+        size_t counted = 0;
+        if (c->budget_counts != DCI_KV_COUNT_SELECTED)
+                counted += c->sink;
+        if (c->budget_counts == DCI_KV_COUNT_ALL || c->budget_counts == DCI_KV_COUNT_SINK_AND_WINDOW)
+                counted += late;
+        const size_t budget = kv_budget_of(kv, n);
+        return budget > counted ? budget - counted : 0;
+}
+
 void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, const char *what)
 {
         const int32_t group = kv_info(seen->kv).group;
@@ -551,9 +583,12 @@ void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, 
                                 /* A cut that drops a batch leaves its tokens recent, however many, until there is a step. */
                                 if (listed && count == 0)
                                         continue;
-                                if (recent > 0 && (size_t)(sink + count + late) > config->budget)
+                                if (recent > 0 && (size_t)count > kv_room_of(seen->kv, (size_t)n, (size_t)late))
                                         ck_abort_msg("%s: layer %zu, head %zu: %d + %d + %d tokens, budget %zu", what,
                                                      layer, h, sink, count, late, config->budget);
+                                if (recent > 0 && config->budget_counts <= DCI_KV_COUNT_ALL &&
+                                    kv_info(seen->kv).budget_counts == DCI_KV_COUNT_ALL)
+                                        test_hold((size_t)(sink + count + late) <= config->budget);
                         }
                 }
                 free(blocks);
