@@ -561,7 +561,9 @@ size_t kv_room_of(dci_kv *kv, size_t n, size_t waiting)
 
 void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, const char *what)
 {
-        const int32_t group = kv_info(seen->kv).group;
+        const dci_kv_info as = kv_info(seen->kv);
+        const int32_t group = as.group;
+        const bool all = as.budget_counts == DCI_KV_COUNT_ALL, keeps = as.observed_keep != 0;
         const bool listed = group >= DCI_KV_GROUP_CLUSTER; /* clusters, segments, stored orders */
         for (size_t i = 0; i < seen->n_sequences; i++) {
                 const dci_kv_sequence_info info = kv_sequence_info(seen->kv, seen->sequences[i]);
@@ -586,8 +588,8 @@ void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, 
                                 if (recent > 0 && (size_t)count > kv_room_of(seen->kv, (size_t)n, (size_t)late))
                                         ck_abort_msg("%s: layer %zu, head %zu: %d + %d + %d tokens, budget %zu", what,
                                                      layer, h, sink, count, late, config->budget);
-                                if (recent > 0 && config->budget_counts <= DCI_KV_COUNT_ALL &&
-                                    kv_info(seen->kv).budget_counts == DCI_KV_COUNT_ALL)
+                                /* Generated tokens that are kept for good outgrow any budget. */
+                                if (recent > 0 && all && (count > 0 || !keeps))
                                         test_hold((size_t)(sink + count + late) <= config->budget);
                         }
                 }
