@@ -129,6 +129,7 @@ set(dci_sources
     src/gpu/host/tail.c
     src/gpu/host/tail_sums.c
     src/kv/attend.c
+    src/kv/budget.c
     src/kv/cache.c
     src/kv/calibrate.c
     src/kv/chunk.c

@@ -177,6 +177,17 @@ static void draw_schedule(life *l)
                 c->schedule = DCI_KV_PERIODIC + (int32_t)below(l, 4);
 }
 
+/* What counts, a share of the tokens, and what goes with some groups alone. */
+static void draw_budget(life *l)
+{
+        dci_kv_config *c = &l->config;
+        c->budget_counts = below(l, 2) == 0 ? 1 + (int32_t)below(l, DCI_KV_COUNTS) : 0;
+        c->budget_share = below(l, 4) == 0 ? 0.0625 * (double)(1 + below(l, 16)) : 0.0;
+        c->observed_keep = (int32_t)below(l, 3) - 1;
+        c->observed_pool = below(l, 2) == 0 ? 0 : 1 + 2 * below(l, 5);
+        c->segment_least = some(l, 1, c->segment_buffer == 0 ? 8 : c->segment_buffer / 2);
+}
+
 static void draw_config(life *l)
 {
         static const int32_t key_bits[] = {1, 2, 3, 4, 4, 8}, value_bits[] = {1, 2, 4, 8};
@@ -207,6 +218,7 @@ static void draw_config(life *l)
                         (c->tail == DCI_KV_TAIL_SUMS || (c->tail == 0 && c->preset == DCI_KV_SKETCH_SUMS)) &&
                         below(l, 2) == 0;
         draw_schedule(l);
+        draw_budget(l);
         if (below(l, 4) == 0)
                 c->resident_bytes = 2000 * c->n_kv_heads * c->n_layers * c->dim_k * (1 + below(l, 4));
 }
@@ -285,7 +297,7 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 const bool keeps = kv_schedule_keeps(&info), pages = l->config.tree_tokens == 0;
                 for (size_t h = 0; h < l->config.n_kv_heads && info.select == DCI_KV_SELECT_TREE && pages && !keeps;
                      h++)
-                        kv_tree_check_list(seen, i, layer, h, l->config.frozen_prompt != 0, l->what);
+                        kv_tree_check_list(seen, i, layer, h, l->what);
                 if (keeps)
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
                 else if ((info.select == DCI_KV_SELECT_SCAN || info.select == DCI_KV_SELECT_STATIC) &&

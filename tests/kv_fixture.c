@@ -527,9 +527,43 @@ static void lawful_list(const kv_seen *seen, size_t layer, size_t i, size_t h, c
         }
 }
 
+size_t kv_budget_of(dci_kv *kv, size_t n)
+{
+        const dci_kv_config *c = &kv->config;
+        size_t least = c->page_tokens, share = 0;
+        const bool summaries = c->summary > DCI_KV_SUMMARY_KEYS || c->tail != DCI_KV_TAIL_DROP;
+        if (c->budget_counts != DCI_KV_COUNT_SELECTED)
+                least += c->sink;
+        if (c->budget_counts == DCI_KV_COUNT_ALL && summaries && c->frozen_prompt == 0)
+                least += c->rollback;
+        else if (c->budget_counts == DCI_KV_COUNT_ALL || c->budget_counts == DCI_KV_COUNT_SINK_AND_WINDOW)
+                least += c->window;
+        if (c->budget_share == 0.0)
+                return c->budget;
+        while ((double)(share + c->page_tokens) <= c->budget_share * (double)n)
+                share += c->page_tokens;
+        share = share < least ? least : share;
+        return share < c->budget ? share : c->budget;
+}
+
+size_t kv_room_of(dci_kv *kv, size_t n, size_t waiting)
+{
+        const dci_kv_config *c = &kv->config;
+        const size_t late = c->budget_counts == DCI_KV_COUNT_ALL && c->frozen_prompt == 0 ? waiting : c->window;
+        size_t counted = 0;
+        if (c->budget_counts != DCI_KV_COUNT_SELECTED)
+                counted += c->sink;
+        if (c->budget_counts == DCI_KV_COUNT_ALL || c->budget_counts == DCI_KV_COUNT_SINK_AND_WINDOW)
+                counted += late;
+        const size_t budget = kv_budget_of(kv, n);
+        return budget > counted ? budget - counted : 0;
+}
+
 void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, const char *what)
 {
-        const int32_t group = kv_info(seen->kv).group;
+        const dci_kv_info as = kv_info(seen->kv);
+        const int32_t group = as.group;
+        const bool all = as.budget_counts == DCI_KV_COUNT_ALL, keeps = as.observed_keep != 0;
         const bool listed = group >= DCI_KV_GROUP_CLUSTER; /* clusters, segments, stored orders */
         for (size_t i = 0; i < seen->n_sequences; i++) {
                 const dci_kv_sequence_info info = kv_sequence_info(seen->kv, seen->sequences[i]);
@@ -551,9 +585,12 @@ void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, 
                                 /* A cut that drops a batch leaves its tokens recent, however many, until there is a step. */
                                 if (listed && count == 0)
                                         continue;
-                                if (recent > 0 && (size_t)(sink + count + late) > config->budget)
+                                if (recent > 0 && (size_t)count > kv_room_of(seen->kv, (size_t)n, (size_t)late))
                                         ck_abort_msg("%s: layer %zu, head %zu: %d + %d + %d tokens, budget %zu", what,
                                                      layer, h, sink, count, late, config->budget);
+                                /* Generated tokens that are kept for good outgrow any budget. */
+                                if (recent > 0 && all && (count > 0 || !keeps))
+                                        test_hold((size_t)(sink + count + late) <= config->budget);
                         }
                 }
                 free(blocks);

@@ -114,6 +114,10 @@ void kv_alike(dci_kv *a, int64_t sequence_a, dci_kv *b, int64_t sequence_b, cons
               const char *what);
 /* Decodes tokens [from, from + n) of data, one a step. */
 void kv_decode_all(dci_kv *kv, int64_t sequence, const kv_data *data, size_t from, size_t n);
+/* By the header's words: the budget of a plan of n tokens, and the most candidates that it selects where `waiting` of its
+ * tokens are attended to, neither in the sink nor selected. */
+size_t kv_budget_of(dci_kv *kv, size_t n);
+size_t kv_room_of(dci_kv *kv, size_t n, size_t waiting);
 /* Fails unless the plans are what the header says of every plan. prompt: with frozen_prompt, its tokens; else 0. */
 void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, const char *what);
 

@@ -317,17 +317,17 @@ void kv_model_check_lists(const kv_model *model, const kv_seen *seen, size_t i, 
         const size_t size = info.group == DCI_KV_GROUP_PAGE ? info.page_tokens : 1;
         const size_t first = (size_t)plan->sink_end[i], end = (size_t)plan->recent_begin[i];
         const size_t n_candidates = end - first;
-        const size_t kept = first + (frozen ? info.window : (size_t)plan->n_tokens[i] - end);
+        const size_t n = (size_t)plan->n_tokens[i], kept = first + (frozen ? info.window : n - end);
         if (end == 0)
                 return;
         /* A cut that drops a batch leaves its tokens recent, however many, until there is a step. */
-        if (kept > budget && !seen->kv->clustered)
+        if (kept > budget && !seen->kv->clustered && info.budget_counts == DCI_KV_COUNT_ALL)
                 ck_abort_msg("%s: sink to %zu, recent from %zu of %d, budget %zu", what, first, end, plan->n_tokens[i],
                              budget);
         const bool whole = seen->kv->clustered || info.combine == DCI_KV_COMBINE_EACH;
         if (whole)
                 kv_model_check_groups(model, seen, i, layer, queries, what);
-        const size_t room = budget > kept ? budget - kept : 0, wanted = room < n_candidates ? room : n_candidates;
+        const size_t room = kv_room_of(seen->kv, n, n - end), wanted = room < n_candidates ? room : n_candidates;
         for (size_t h = 0; h < model->n_kv_heads; h++) {
                 size_t n_list;
                 const int32_t *list = kv_list(seen, layer, i, h, &n_list);

@@ -135,14 +135,12 @@ static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const kv_
 }
 
 /* A list against the ranking that it was chosen by. */
-static void check_list(const kv_schedule *s, const kv_model *model, const dci_kv_info *info, const kv_ranking *r,
-                       const kv_seen *seen, size_t i, size_t layer, size_t head, const char *what)
+static void check_list(const kv_model *model, const dci_kv_info *info, const kv_ranking *r, const kv_seen *seen,
+                       size_t i, size_t layer, size_t head, const char *what)
 {
         const dci_kv_plan *plan = &seen->plans[layer];
         const size_t n = (size_t)plan->n_tokens[i], recent = (size_t)plan->recent_begin[i];
-        const size_t counted = s->config.frozen_prompt ? info->window : n - recent;
-        const size_t kept = (size_t)plan->sink_end[i] + counted, budget = s->config.budget;
-        const size_t room = budget > kept ? budget - kept : 0, most = budget - info->sink - info->window;
+        const size_t room = kv_room_of(seen->kv, n, n - recent), most = kv_room_of(seen->kv, n, info->window);
         const size_t end = r->end < recent ? r->end : recent;
         size_t n_list, wanted = room < most ? room : most;
         const int32_t *list = kv_list(seen, layer, i, head, &n_list);
@@ -178,7 +176,7 @@ static void decide(kv_schedule *s, const kv_model *model, const dci_kv_info *inf
         const bool keeps = ahead && !turned(s, now, before, group);
         kv_ranking new = rank(model, info, seen, i, layer, head, queries, what);
         if (!s->lost)
-                check_list(s, model, info, keeps ? old : &new, seen, i, layer, head, what);
+                check_list(model, info, keeps ? old : &new, seen, i, layer, head, what);
         keep(old, new);
         s->n_decisions += !keeps;
         s->n_corrections += ahead && !keeps;
@@ -202,8 +200,7 @@ void kv_schedule_plan(kv_schedule *s, const kv_model *model, const kv_seen *seen
                 s->n_plans++;
                 if (anchor != layer || !due) {
                         if (!s->lost)
-                                check_list(s, model, &info, &s->rankings[anchor * n_heads + h], seen, i, layer, h,
-                                           what);
+                                check_list(model, &info, &s->rankings[anchor * n_heads + h], seen, i, layer, h, what);
                 } else {
                         decide(s, model, &info, seen, i, layer, h, queries, what);
                 }

@@ -15,7 +15,7 @@ dci_kv_tree *kv_tree_of(dci_kv *kv, int64_t sequence, size_t layer, size_t head)
 void kv_tree_check(dci_kv *kv, int64_t sequence, const char *what);
 
 /* Fails unless the list of sequence i and a head has a page's candidates all or not at all, and no more pages than there is room for.
- * frozen: recent tokens count as a window. Returns how many pages there are. */
-size_t kv_tree_check_list(const kv_seen *seen, size_t i, size_t layer, size_t head, bool frozen, const char *what);
+ * Returns how many pages there are. */
+size_t kv_tree_check_list(const kv_seen *seen, size_t i, size_t layer, size_t head, const char *what);
 
 #endif

@@ -303,6 +303,8 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.tau == 0.0 && c.period == DCI_KV_PRESET && c.anchor_first == 2 && c.anchor_period == 3);
         ck_assert(c.ring == DCI_KV_PRESET && c.verify == 0.0 && c.preselect == 0.0 && c.preselect_tokens == 0 &&
                   c.preselect_least == 0 && c.sums_whole == 0 && c.piece_bytes == 0);
+        ck_assert(c.budget_counts == 0 && c.budget_share == 0.0 && c.observed_keep == -1 && c.observed_pool == 0 &&
+                  c.segment_least == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
@@ -355,6 +357,9 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 ck_assert(info.page_tokens == rows[i].page_tokens && info.sink == rows[i].sink &&
                           info.window == rows[i].window);
                 ck_assert(info.rollback == 64 && info.stride >= 256 && info.n_sequences == 0 && info.n_blocks == 0);
+                const bool once = rows[i].preset == DCI_KV_SNAPKV;
+                ck_assert(info.budget_counts == (once ? DCI_KV_COUNT_SINK_AND_WINDOW : DCI_KV_COUNT_ALL) &&
+                          info.observed_keep == once);
                 ck_assert_uint_eq(info.token_bytes, 2 * 16 * 2);
                 dci_kv_destroy(kv);
         }

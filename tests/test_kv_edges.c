@@ -477,6 +477,7 @@ START_TEST(without_a_window_the_last_position_chooses)
         own.sink = own.window = own.rollback = 0;
         own.page_tokens = 8;
         own.budget = 24;
+        own.observed_pool = 1;
         kv_data rows = kv_random(&own, PROMPT, 81);
         dci_kv *of = kv_create(context, &own);
         const int64_t sequence = kv_begin(of, &rows, PROMPT);

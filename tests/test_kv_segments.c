@@ -40,10 +40,11 @@ static bool turns_at(const dci_kv_layer *layer, size_t token)
 }
 
 /* The first token after a segment that begins at this one, token by token. */
-static size_t naive_end(const dci_kv_layer *layer, size_t token, size_t buffer)
+static size_t naive_end(const dci_kv_layer *layer, size_t token, const dci_kv_config *config)
 {
         size_t end = token + 1;
-        while (end - token < buffer / 2 && end != layer->n_prompt && !turns_at(layer, end))
+        while (end - token < config->segment_buffer / 2 && end != layer->n_prompt &&
+               (!turns_at(layer, end) || end - token < config->segment_least))
                 end++;
         return end;
 }
@@ -60,7 +61,7 @@ static void check_segments(dci_kv *kv, int64_t sequence, size_t layer, size_t *o
                 const size_t begin = at;
                 ck_assert_uint_eq(sink + batch->first, at);
                 for (size_t g = 0; g < batch->heads[0].n_groups; g++) {
-                        const size_t end = naive_end(l, at, buffer);
+                        const size_t end = naive_end(l, at, &kv->config);
                         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                                 const int32_t *offsets = dci_kv_cluster_offsets(kv, batch, h);
                                 ck_assert_uint_eq(batch->heads[h].n_groups, batch->heads[0].n_groups);
@@ -74,10 +75,10 @@ static void check_segments(dci_kv *kv, int64_t sequence, size_t layer, size_t *o
                         n++;
                 }
                 ck_assert_uint_eq(at - begin, batch->n);
-                test_hold(naive_end(l, at, buffer) - begin > buffer / 8);
+                test_hold(naive_end(l, at, &kv->config) - begin > buffer / 8);
         }
         /* What is left is what the buffer holds, or the segment that overflows it is not older than the rollback. */
-        const size_t next = naive_end(l, at, buffer);
+        const size_t next = naive_end(l, at, &kv->config);
         test_hold(l->n - at <= buffer || next + kv->config.rollback > l->n);
         *out_n = n;
         *out_longest = longest;
@@ -100,6 +101,33 @@ START_TEST(segments_end_where_queries_turn)
         ck_assert_uint_gt(layer->n_boundaries, 20);
         test_hold(n > 30 && longest > 8 && longest <= BUFFER / 2 && layer->n_batches - 1 < n);
         ck_assert_uint_eq(kv_sequence_info(kv, sequence).n_early, 0);
+        kv_end(kv, &data);
+}
+END_TEST
+
+/* A boundary too close to the segment's begin ends nothing. Loops over lengths. */
+START_TEST(segments_have_a_least_length)
+{
+        static const size_t least[] = {1, 2, 5, BUFFER / 2};
+        dci_kv_config config = small();
+        config.segment_least = least[_i];
+        kv_data data = kv_random(&config, N, 1);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        size_t n = 0, longest = 0, shorter = 0;
+        for (size_t t = PROMPT; t < N; t++) {
+                kv_decode_all(kv, sequence, &data, t, 1);
+                check_segments(kv, sequence, 0, &n, &longest);
+        }
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
+        for (size_t b = 1; b < layer->n_batches; b++)
+                for (size_t g = 0; g < layer->batches[b]->heads[0].n_groups; g++) {
+                        const int32_t *offsets = dci_kv_cluster_offsets(kv, layer->batches[b], 0);
+                        shorter += (size_t)(offsets[g + 1] - offsets[g]) < least[_i];
+                }
+        /* The one that the prompt ends may be. */
+        ck_assert_uint_le(shorter, 1);
+        test_hold(n > 10 && longest <= BUFFER / 2 && layer->n_boundaries > 20);
         kv_end(kv, &data);
 }
 END_TEST
@@ -494,6 +522,7 @@ int main(void)
         TCase *segments = test_case_with(suite, "segments", 60, context_open_2, context_close);
         tcase_add_checked_fixture(segments, scratch_open, scratch_close);
         tcase_add_loop_test(segments, segments_end_where_queries_turn, 0, 2);
+        tcase_add_loop_test(segments, segments_have_a_least_length, 0, 4);
         tcase_add_test(segments, layers_have_segments_of_their_own);
         tcase_add_loop_test(segments, segments_that_never_close_are_half_of_the_buffer, 0, 2);
         tcase_add_test(segments, late_maintenance_gives_the_same_segments);

@@ -131,7 +131,7 @@ static void check_best_pages(const kv_seen *seen, int64_t sequence, size_t token
         const int32_t *list = kv_list(seen, layer, 0, head, &n_list);
         const size_t room =
                 config.budget - (size_t)plan->sink_end[0] - (size_t)(plan->n_tokens[0] - plan->recent_begin[0]);
-        ck_assert_uint_eq(kv_tree_check_list(seen, 0, layer, head, false, "full effort"), room / config.page_tokens);
+        ck_assert_uint_eq(kv_tree_check_list(seen, 0, layer, head, "full effort"), room / config.page_tokens);
         for (size_t i = 0; i < n_list; i++)
                 chosen[(size_t)list[i] - config.sink] = 1;
         for (size_t p = 0; p < tree->n_pages; p++) {
@@ -271,7 +271,7 @@ START_TEST(cells_in_the_window_take_no_place)
                           (size_t)(seen.plans[0].recent_begin[0] - seen.plans[0].sink_end[0]));
         for (size_t layer = 0; layer < config.n_layers; layer++)
                 for (size_t h = 0; h < config.n_kv_heads; h++)
-                        ck_assert_uint_eq(kv_tree_check_list(&seen, 0, layer, h, false, "window"), 3);
+                        ck_assert_uint_eq(kv_tree_check_list(&seen, 0, layer, h, "window"), 3);
         kv_seen_free(&seen);
         end();
 }
@@ -468,7 +468,7 @@ START_TEST(layers_between_anchors_keep_no_tree)
                 for (size_t h = 0; h < config.n_kv_heads; h++) {
                         size_t n, m;
                         const int32_t *own = kv_list(&seen, 0, 0, h, &n);
-                        ck_assert_uint_gt(kv_tree_check_list(&seen, 0, 0, h, false, "anchors"), 0);
+                        ck_assert_uint_gt(kv_tree_check_list(&seen, 0, 0, h, "anchors"), 0);
                         for (size_t l = 1; l < 3; l++) {
                                 const int32_t *taken = kv_list(&seen, l, 0, h, &m);
                                 ck_assert_uint_eq(n, m);

@@ -75,12 +75,13 @@ static dci_status check_plan(const kvbench_judge *judge, size_t t, const dci_kv_
         return DCI_OK;
 }
 
-/* Tokens that count: --frozen-prompt leaves out those that were decoded. */
+/* Tokens that count: --frozen-prompt leaves out those that were decoded, and other accounting may leave out more. */
 static dci_status check_budget(const kvbench_judge *judge, size_t t, const parts *p)
 {
         const size_t budget = judge->options->budgets.values[judge->budget];
         const size_t end = judge->options->frozen_prompt ? judge->trace->prompt : p->n_tokens;
-        const size_t counted = p->first + p->n_chosen + (end > p->recent ? end - p->recent : 0);
+        const size_t kept = p->first + (end > p->recent ? end - p->recent : 0),
+                     counted = p->n_chosen + (judge->selected_only ? 0 : kept);
         if (judge->all || counted <= budget)
                 return DCI_OK;
         return dci_fail(BENCH_ERR_RUN, "the plan of position %zu attends to %zu tokens", t, counted);

@@ -24,6 +24,9 @@ enum { KVBENCH_UPDATES_ON = 1, KVBENCH_UPDATES_OFF = 2 };
 /* What is left of a page counts by. */
 enum { KVBENCH_SUMS_REST = 1, KVBENCH_SUMS_WHOLE };
 
+/* Whether presets that select once keep what is generated. */
+enum { KVBENCH_KEEP_ALL = 1, KVBENCH_KEEP_WINDOW };
+
 /* What icecache takes of its leaves. */
 enum { KVBENCH_LEAVES_SEARCH, KVBENCH_LEAVES_TOKENS, KVBENCH_LEAVES_MEAN };
 
@@ -42,6 +45,11 @@ typedef struct kvbench_options {
         size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
         int32_t cluster_by;                  /* 0: the preset's */
         size_t segment_buffer;               /* 0: the budget's */
+        size_t segment_least;                /* 0: 1 */
+        int32_t budget_counts;               /* 0: those of `kept`, or the preset's */
+        double budget_share;                 /* 0: budgets are tokens */
+        size_t observed_pool;                /* 0: the preset's */
+        int32_t observed_keep;               /* 0: the preset's; KVBENCH_KEEP_* */
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
         double tau;                          /* 0: the schedule's */
         size_t verify, preselect, preselect_tokens,
@@ -70,6 +78,7 @@ dci_status kvbench_traces_parse(const char *text, kvbench_options *o);
 void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
+const char *kvbench_counts_name(int32_t counts);
 const char *kvbench_combine_name(int32_t combine);
 const char *kvbench_schedule_name(int32_t schedule);
 const char *kvbench_leaves_name(int32_t of);
@@ -149,6 +158,7 @@ typedef struct kvbench_judge {
         double n_hits[KVBENCH_HITS], n_looked; /* n_looked: chosen after the first step */
         uint32_t *last;                        /* by token: the number of the step that chose it last, from 1 */
         bool has_tail, all;                    /* all: it attends to everything, whatever the budget */
+        bool selected_only;                    /* the budget bounds the list alone */
 } kvbench_judge;
 
 /* `room`: most tokens of a list. Close it also after a failure. */

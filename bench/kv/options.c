@@ -16,6 +16,12 @@ static const bench_choice schedules[] = {{"every", DCI_KV_EVERY_STEP},
                                          {"boundary", DCI_KV_BOUNDARY},
                                          {"ahead", DCI_KV_AHEAD},
                                          {NULL, 0}};
+static const bench_choice counts[] = {{"all", DCI_KV_COUNT_ALL},
+                                      {"sink-and-window", DCI_KV_COUNT_SINK_AND_WINDOW},
+                                      {"sink", DCI_KV_COUNT_SINK},
+                                      {"selected", DCI_KV_COUNT_SELECTED},
+                                      {NULL, 0}};
+static const bench_choice keeps[] = {{"all", KVBENCH_KEEP_ALL}, {"window", KVBENCH_KEEP_WINDOW}, {NULL, 0}};
 static const bench_choice leaves[] = {
         {"search", KVBENCH_LEAVES_SEARCH}, {"tokens", KVBENCH_LEAVES_TOKENS}, {"mean", KVBENCH_LEAVES_MEAN}, {NULL, 0}};
 static const bench_choice sums[] = {{"rest", KVBENCH_SUMS_REST}, {"whole", KVBENCH_SUMS_WHOLE}, {NULL, 0}};
@@ -29,6 +35,11 @@ enum { MIN_SYNTHETIC = 2048, MAX_SYNTHETIC = 1 << 22 };
 const char *kvbench_kept_name(int32_t kept)
 {
         return bench_choice_name(kepts, kept);
+}
+
+const char *kvbench_counts_name(int32_t of)
+{
+        return bench_choice_name(counts, of);
 }
 
 static const bench_choice cluster_bys[] = {{"raw", DCI_KV_CLUSTER_RAW}, {"centred", DCI_KV_CLUSTER_CENTRED}, {NULL, 0}};
@@ -68,8 +79,11 @@ static const char help_usage[] =
 static const char help_arms[] =
         "  --budget LIST             tokens attended to per kv head, comma separated (default 128,256,512)\n"
         "  --kept common|paper       common: every preset keeps the first 16 tokens and the last 64, so that rows\n"
-        "                            compare choices; paper: its own numbers, and rows that do not fit their budget\n"
-        "                            are n/a (default common)\n"
+        "                            compare choices; paper: sizes and accounting of each one's paper (docs/presets.md),\n"
+        "                            and rows that cannot have their budget are n/a (default common)\n"
+        "  --budget-counts NAME      what counts in a budget: all, sink-and-window, sink or selected (default: the\n"
+        "                            preset's, all but for snapkv; paper: its own)\n"
+        "  --budget-share X          the budget is this share of the sequence, above 0 and up to 1, and at most --budget\n"
         "  --frozen-prompt           groups are formed of the whole prompt and never again; decoded tokens are\n"
         "                            attended to and not counted: the protocol of tables that are made from traces\n"
         "  --updates LIST            on, off: off, groups are those of the prompt and decoded tokens are attended to while\n"
@@ -79,13 +93,18 @@ static const char help_arms[] =
         "  --value-bits LIST         1, 2, 4 or 8, for presets that attend to the tail in low bits (default 2)\n"
         "  --learned LIST            random, learned: how codes are made; learned from the prompt's keys and observed\n"
         "                            queries (default random)\n"
-        "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with --frozen-prompt, else\n"
-        "                            the preset's)\n"
+        "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with --frozen-prompt and\n"
+        "                            --kept common, else the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
         "  --cluster-tokens N, --cluster-most N, --cluster-by raw|centred   for presets of clusters: tokens of one on\n"
         "                            average, the most of a part of one, what it is found by (default: the preset's)\n"
         "  --segment-buffer N        for presets of segments: tokens that wait in the buffer (default: half of the budget, at\n"
-        "                            most 512)\n"
+        "                            most 512; 512 where they do not count)\n"
+        "  --segment-least N         and tokens that a segment has before a boundary ends it (default 1)\n"
+        "  --observed-pool N         of snapkv: neighbours of which a token has the greatest importance, 1 to 63, odd\n"
+        "                            (default 7)\n"
+        "  --observed-keep NAME      of snapkv: decoded tokens that are attended to: all, or those in the window (default\n"
+        "                            all)\n"
         "  --schedule NAME           every, periodic, boundary or ahead: when lists are decided again, for presets that\n"
         "                            rank at each step (default: the preset's)\n"
         "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
@@ -282,6 +301,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
                 {"budget", OPTION_SIZES, &o->budgets, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"kept", OPTION_CHOICE, &o->kept, 0, 0, kepts},
+                {"budget-counts", OPTION_CHOICE, &o->budget_counts, 0, 0, counts},
+                {"budget-share", OPTION_SHARE, &o->budget_share, 0, 0, NULL},
                 {"frozen-prompt", OPTION_FLAG, &o->frozen_prompt, 0, 0, NULL},
                 {"updates", OPTION_CHOICES, &o->updates, 0, 0, updates},
                 {"key-bits", OPTION_CHOICES, &o->key_bits, 0, 0, key_widths},
@@ -293,6 +314,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"cluster-most", OPTION_SIZE, &o->cluster_most, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-by", OPTION_CHOICE, &o->cluster_by, 0, 0, cluster_bys},
                 {"segment-buffer", OPTION_SIZE, &o->segment_buffer, 2, DCI_KV_MAX_TOKENS, NULL},
+                {"segment-least", OPTION_SIZE, &o->segment_least, 1, DCI_KV_MAX_TOKENS, NULL},
+                {"observed-pool", OPTION_SIZE, &o->observed_pool, 1, 63, NULL},
+                {"observed-keep", OPTION_CHOICE, &o->observed_keep, 0, 0, keeps},
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
                 {"static-share", OPTION_TEXT, &share, 0, 0, NULL},
@@ -373,7 +397,7 @@ dci_status kvbench_options_parse(int argc, char **argv, kvbench_options *o, bool
         dci_status status = parse(argc, argv, o, out_help);
         if (status != DCI_OK)
                 return bench_fail_more(status, "; try 'dci-bench kv --help'");
-        if (o->combine == 0 && o->frozen_prompt)
+        if (o->combine == 0 && o->frozen_prompt && o->kept == KVBENCH_KEPT_COMMON)
                 o->combine = DCI_KV_COMBINE_SOFTMAX;
         return DCI_OK;
 }

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#define FREEKV_KEPT ((size_t)512) /* first tokens, and last ones (Liu et al. 2025) */
-
 /* One arm being played. */
 typedef struct player {
         const kvbench_trace *trace;
@@ -107,6 +105,44 @@ static void set_leaves(const kvbench_options *o, dci_kv_config *c)
                 c->combine = DCI_KV_COMBINE_SOFTMAX;
 }
 
+/* What counts in the budget, and the sizes of what is always attended to. */
+static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
+{
+        const kvbench_options *o = row->options;
+        const size_t budget = o->budgets.values[row->arm.budget];
+        c->budget = budget;
+        if (o->kept == KVBENCH_KEPT_PAPER) {
+                DCI_TRY(dci_kv_config_published(c, row->arm.preset, budget));
+        } else {
+                c->sink = BENCH_SINK;
+                c->window = KVBENCH_WINDOW;
+        }
+        if (o->budget_counts > 0)
+                c->budget_counts = o->budget_counts;
+        c->budget_share = o->budget_share;
+        if (o->page_tokens > 0)
+                c->page_tokens = (size_t)o->page_tokens;
+        if (o->combine > 0)
+                c->combine = o->combine;
+        if (o->segment_buffer > 0)
+                c->segment_buffer = o->segment_buffer;
+        if (row->arm.preset == DCI_KV_LOUISKV)
+                c->segment_least = o->segment_least;
+        if (o->observed_pool > 0)
+                c->observed_pool = o->observed_pool;
+        if (o->observed_keep > 0)
+                c->observed_keep = o->observed_keep == KVBENCH_KEEP_ALL;
+        if (o->tau != 0.0)
+                c->tau = o->tau;
+        if (o->period > 0)
+                c->period = o->period;
+        if (o->ring > 0)
+                c->ring = o->ring;
+        if (!isnan(o->static_share))
+                c->static_share = o->static_share;
+        return DCI_OK;
+}
+
 static dci_status create(dci_context *context, const kvbench_trace *trace, const kvbench_row *row, dci_kv **out)
 {
         const kvbench_options *o = row->options;
@@ -125,13 +161,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
         c.query_dtype = trace->queries.dtype;
         c.scale = trace->scale;
         kvbench_set_arm(o, &row->arm, &c);
-        c.budget = o->budgets.values[row->arm.budget];
-        c.page_tokens = (size_t)o->page_tokens;
-        c.combine = o->combine;
+        DCI_TRY(set_budget(row, &c));
         c.cluster_tokens = o->cluster_tokens;
         c.cluster_most = o->cluster_most;
         c.cluster_by = o->cluster_by;
-        c.segment_buffer = o->segment_buffer;
         if (row->arm.preset == DCI_KV_ICECACHE)
                 set_leaves(o, &c);
         c.frozen_prompt = o->frozen_prompt;
@@ -139,28 +172,10 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.schedule = o->schedule;
         if (row->anchor != NULL)
                 c.schedule = DCI_KV_ANCHOR;
-        c.tau = o->tau;
-        if (o->period > 0)
-                c.period = o->period;
-        if (o->ring > 0)
-                c.ring = o->ring;
-        if (!isnan(o->static_share))
-                c.static_share = o->static_share;
         if (row->arm.still && row->arm.preset == DCI_KV_PRKV)
                 c.period = DCI_KV_MAX_TOKENS;
         else if (row->arm.still)
                 c.frozen_prompt = 1; /* forget_decoded does the rest */
-        if (o->kept == KVBENCH_KEPT_COMMON) {
-                c.sink = BENCH_SINK;
-                c.window = KVBENCH_WINDOW;
-        } else if (row->arm.preset == DCI_KV_FREEKV) {
-                /* More than the default budget, so the library's row has less. */
-                c.sink = c.window = c.rollback = FREEKV_KEPT;
-        } else if (row->arm.preset == DCI_KV_LOUISKV) {
-                /* Of its three sizes that for long inputs and outputs. */
-                c.sink = 64;
-                c.segment_buffer = o->segment_buffer > 0 ? o->segment_buffer : 256;
-        }
         return dci_kv_create(context, &c, out);
 }
 
@@ -359,6 +374,7 @@ static dci_status open_player(player *p, dci_context *context, const kvbench_tru
                                             p->row->info.tail != DCI_KV_TAIL_DROP, &p->judge)
                        : DCI_ERR_MEMORY);
         p->judge.all = p->row->info.select == DCI_KV_SELECT_ALL;
+        p->judge.selected_only = p->row->info.budget_counts != DCI_KV_COUNT_ALL;
         return DCI_OK;
 }
 

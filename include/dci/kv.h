@@ -205,6 +205,28 @@ enum {
         DCI_KV_CLUSTER_CENTRED = 2
 };
 
+/**
+ * What a budget counts: selected tokens always, and
+ *
+ * ALL              everything else that is attended to: the sink, the window, and tokens that wait for their group.
+ *                  No plan of a step of one token exceeds the budget
+ * SINK_AND_WINDOW  the sink and the window, as they are configured
+ * SINK             the sink
+ * SELECTED         nothing else
+ *
+ * What does not count is attended to all the same, so that with the last three a plan has up to budget + (what stands
+ * outside of it) tokens. Tokens wait for their group: those between window and rollback, a page that is not full,
+ * generated tokens until they are clustered, segment_buffer, and what observed_keep keeps. With the last three nothing
+ * is grouped early for want of room.
+ */
+enum {
+        DCI_KV_COUNT_ALL = 1,
+        DCI_KV_COUNT_SINK_AND_WINDOW = 2,
+        DCI_KV_COUNT_SINK = 3,
+        DCI_KV_COUNT_SELECTED = 4,
+        DCI_KV_COUNTS = 4
+};
+
 /** What a layer attends to. */
 enum {
         /** the plan */
@@ -297,7 +319,11 @@ typedef struct dci_kv_config {
         int32_t frozen_prompt;
         /** 1: dci_kv_end_prompt does its work itself. Default 0: threads of the dci_kv do it, see there */
         int32_t foreground;
-        size_t budget; /**< default 256; at least sink + page_tokens + window or, with summaries, rollback */
+        /**
+         * default 256; at least page_tokens and what counts of budget_counts: with ALL sink + window or, with
+         * summaries, rollback
+         */
+        size_t budget;
         size_t sink;   /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin after it */
         size_t window; /**< default DCI_KV_PRESET: 64 */
         /** tokens that dci_kv_truncate removes at no cost; default 64; less than the window means the window */
@@ -431,8 +457,40 @@ typedef struct dci_kv_config {
          * the hook for each: devices lock pieces whole. 0 (default): 256 KiB; at most 2^40
          */
         size_t piece_bytes;
+        /** DCI_KV_COUNT_*: what the budget counts; 0 (default): the preset's, ALL, snapkv SINK_AND_WINDOW */
+        int32_t budget_counts;
+        /**
+         * DCI_KV_SELECT_OBSERVED: 1: tokens after the prompt are attended to for good, as SnapKV keeps them. 0: like
+         * others they are dropped when they leave the window, unless there is room for them. -1 (default): the
+         * preset's, snapkv 1
+         */
+        int32_t observed_keep;
+        /**
+         * the budget of a plan is this share of the sequence's tokens, rounded down to whole pages, but no less than
+         * the least budget and no more than `budget`, which sizes the lists. (0, 1]; 0 (default): `budget`
+         */
+        double budget_share;
+        /**
+         * DCI_KV_SELECT_OBSERVED: a candidate's importance is the greatest of so many neighbours, itself in the middle
+         * (SnapKV's pooling). An odd number, 1 to 63; 1: its own; 0 (default): the preset's, snapkv 7
+         */
+        size_t observed_pool;
+        /**
+         * DCI_KV_GROUP_SEGMENT: a boundary ends a segment that has at least so many tokens; 0 to segment_buffer / 2;
+         * default 0, as 1
+         */
+        size_t segment_least;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
+
+/**
+ * Sets a config that dci_kv_config_init prepared to a preset at a budget with the sizes and the accounting of its paper
+ * or its authors' program (docs/presets.md#published-sizes): preset, budget, budget_counts, budget_share, combine,
+ * page_tokens, sink, window, rollback, segment_buffer, segment_least, tau, period, ring, static_share, observed_keep and
+ * observed_pool. All other fields stay, and these can be changed afterwards. Presets that are no published system get
+ * their defaults. Whether the system can have the budget is checked when the config is used. Errors: no such preset.
+ */
+DCI_API dci_status dci_kv_config_published(dci_kv_config *config, int32_t preset, size_t budget);
 
 /** "full", "topk", ...; "unknown" for others. And back: 0 for unknown names. */
 DCI_API const char *dci_kv_preset_name(int32_t preset);
@@ -706,6 +764,7 @@ typedef struct dci_kv_info {
          * elements
          */
         double resident_token_bytes;
+        int32_t budget_counts, observed_keep; /**< as they came out */
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import _kv_structs
 from ._errors import InvalidError
-from ._library import address, chosen, prepared
+from ._library import address, check, chosen, lib, prepared
 from ._rows import RowFormat, as_count, as_number
 from ._tensors import in_host_memory
 
@@ -28,16 +28,17 @@ CHOICES = {
     "tail": _kv_structs.KV_TAILS,
     "combine": _kv_structs.KV_COMBINES,
     "cluster_by": _kv_structs.KV_CLUSTERS,
+    "budget_counts": _kv_structs.KV_COUNTS,
 }
 SIZES = (
     *("n_layers", "n_query_heads", "n_kv_heads", "dim_k", "dim_v", "page_tokens", "budget", "sink", "window", "rollback"),
     *("dense_layers", "max_bytes", "resident_bytes", "cluster_tokens", "cluster_every", "cluster_segment", "cluster_rounds"),
     *("cluster_most", "period", "anchor_first", "anchor_period", "ring", "tree_field_of_view", "segment_buffer"),
-    *("preselect_tokens", "preselect_least", "piece_bytes"),
+    *("preselect_tokens", "preselect_least", "piece_bytes", "observed_pool", "segment_least"),
 )
 NUMBERS = ("key_bits", "value_bits")
-FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole")
-REALS = ("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share")
+FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep")
+REALS = ("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share")
 
 
 class KVLayer(NamedTuple):
@@ -96,6 +97,9 @@ def c_config(options: dict[str, Any], row: RowFormat, query: RowFormat) -> _kv_s
     given = {name: value for name, value in options.items() if value is not None}
     if "preset" in given:
         config.preset = preset_of(given["preset"])
+    if given.get("published"):
+        budget = as_count(given.get("budget", config.budget), "budget", 2**63 - 1)
+        check(lib.dci_kv_config_published(ctypes.byref(config), config.preset, budget))
     for name, names in CHOICES.items():
         if name in given:
             setattr(config, name, chosen(names, given[name], name))

@@ -33,6 +33,8 @@ class KVInfo(NamedTuple):
     summary_bytes: int  #: summaries, codes and what tails need, shared ones once
     token_bytes: int  #: of keys and values, of one token in all layers
     resident_token_bytes: float  #: what summaries and tails keep per token and kv head
+    budget_counts: str  #: what the budget counts, as it came out
+    observed_keep: bool  #: select "observed": tokens after the prompt are kept
 
     @property
     def choose(self) -> str:
@@ -71,6 +73,7 @@ def info_of(struct: _kv_structs.KVInfo) -> KVInfo:
     for name in KVInfo._fields:
         if name in _NAMES:
             fields[name] = _NAMES[name].get(fields[name], str(fields[name]))
+    fields["observed_keep"] = bool(fields["observed_keep"])
     return KVInfo(**fields)
 
 

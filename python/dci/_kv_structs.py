@@ -35,6 +35,7 @@ KV_SCHEDULES = {"every_step": 1, "once": 2, "periodic": 3, "boundary": 4, "ancho
 KV_TAILS = {"drop": 1, "sums": 2, "lowbit": 3}
 KV_COMBINES = {"softmax": 1, "mean": 2, "each": 3}
 KV_CLUSTERS = {"raw": 1, "centred": 2}
+KV_COUNTS = {"all": 1, "sink_and_window": 2, "sink": 3, "selected": 4}
 KV_LAYERS = {"sparse": 1, "dense": 2, "sliding": 3}
 KV_BLOCKS = {"by_library": 1, "by_caller": 2}
 
@@ -139,6 +140,11 @@ class KVConfig(ctypes.Structure):
         ("sums_whole", c_int32),
         ("reserved_more", c_int32),
         ("piece_bytes", c_size_t),
+        ("budget_counts", c_int32),
+        ("observed_keep", c_int32),
+        ("budget_share", c_double),
+        ("observed_pool", c_size_t),
+        ("segment_least", c_size_t),
     ]
 
 
@@ -215,6 +221,8 @@ class KVInfo(ctypes.Structure):
         ("summary_bytes", c_size_t),
         ("token_bytes", c_size_t),
         ("resident_token_bytes", c_double),
+        ("budget_counts", c_int32),
+        ("observed_keep", c_int32),
     ]
 
 

@@ -159,6 +159,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "dci_layer_config_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kv_layout_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kv_config_init": (c_int32, [c_void_p, c_size_t]),
+    "dci_kv_config_published": (c_int32, [c_void_p, c_int32, c_size_t]),
     "dci_kv_rows_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kv_plan_init": (c_int32, [c_void_p, c_size_t]),
     "dci_kv_sequence_info_init": (c_int32, [c_void_p, c_size_t]),

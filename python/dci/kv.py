@@ -49,7 +49,10 @@ class KVCache(KVBase):
     n_layers, n_query_heads, n_kv_heads, dim_k
                 of the model; n_kv_heads divides n_query_heads. dim_v: None: dim_k.
     preset      one of PRESETS: a row of the choices below, each of which can be given to replace the preset's.
-    budget      tokens attended to per kv head, everything counted.
+    budget      tokens attended to per kv head. budget_counts: what counts in it: "all", "sink_and_window", "sink",
+                "selected"; None: the preset's. budget_share: the budget is this share of the sequence's tokens, in whole
+                pages, at most `budget`; None: `budget`.
+    published   sizes and budget_counts as the preset's paper has them (docs/presets.md), but for those that are given.
     dtype       of keys and values: "float32", "float16" or "bfloat16". query_dtype: of queries.
     scale       of q . k; None: 1 / sqrt(dim_k).
     page_tokens 8, 16, 32 or 64; None: the preset's.
@@ -62,7 +65,7 @@ class KVCache(KVBase):
     key_bits    of codes, per coordinate: 1, 2, 3, 4 or 8; None: the preset's. value_bits: of tail "lowbit": 1, 2, 4 or 8.
     sink, window
                 the first and the last tokens, which are always attended to; None: the preset's.
-    rollback    tokens that truncate drops at no cost.
+    rollback    tokens that truncate drops at no cost; None: 64, or the published window.
     dense_layers
                 the first layers attend to everything. layers: instead, one of "sparse", "dense" or a KVLayer per layer.
     frozen_prompt
@@ -74,8 +77,11 @@ class KVCache(KVBase):
                 while keys and values of sequences fit in it they are attended to in full; 0: none are.
     refit       keys are encoded again when their distortion has grown by this factor; 0: never.
     seed        of rotations, promotions and first clusters, 0 to 2**64 - 1.
-    cluster_tokens, cluster_every, cluster_segment, cluster_rounds, cluster_most, cluster_by, segment_buffer
+    cluster_tokens, cluster_every, cluster_segment, cluster_rounds, cluster_most, cluster_by, segment_buffer,
+    segment_least
                 group "cluster" and "segment"; cluster_by is "raw" or "centred".
+    observed_pool, observed_keep
+                select "observed": neighbours whose importance counts, and whether tokens after the prompt are kept.
     estimate_share
                 tail "sums" over clusters: the share that is estimated.
     tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "reordered".
@@ -115,6 +121,9 @@ class KVCache(KVBase):
         *,
         preset: str | int = "sketch",
         budget: SupportsIndex = 256,
+        budget_counts: str | None = None,
+        budget_share: float | None = None,
+        published: bool = False,
         dtype: npt.DTypeLike = "float16",
         query_dtype: npt.DTypeLike = "float32",
         scale: float | None = None,
@@ -129,7 +138,7 @@ class KVCache(KVBase):
         value_bits: SupportsIndex = 2,
         sink: SupportsIndex | None = None,
         window: SupportsIndex | None = None,
-        rollback: SupportsIndex = 64,
+        rollback: SupportsIndex | None = None,
         dense_layers: SupportsIndex = 2,
         layers: Layers | None = None,
         frozen_prompt: bool = False,
@@ -155,12 +164,15 @@ class KVCache(KVBase):
         tree_field_of_view: SupportsIndex | None = None,
         tree_tokens: bool = False,
         segment_buffer: SupportsIndex | None = None,
+        segment_least: SupportsIndex | None = None,
+        observed_pool: SupportsIndex | None = None,
+        observed_keep: bool | None = None,
         verify: float | None = None,
         preselect: float | None = None,
         preselect_tokens: SupportsIndex | None = None,
         preselect_least: SupportsIndex | None = None,
         sums_whole: bool = False,
-        static_share: float = 0.25,
+        static_share: float | None = None,
         piece_bytes: SupportsIndex | None = None,
         context: Context | None = None,
         choose: str | None = None,

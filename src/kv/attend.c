@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/plan_scratch.h"
 #include "kv/pool.h"
@@ -199,6 +200,7 @@ static dci_status check(const attending *a, size_t n_sequences)
 static dci_status attend(attending *a, size_t n_sequences)
 {
         dci_kv *kv = a->kv;
+        const size_t most = dci_kv_max_attended(&kv->config);
         size_t tokens = 0;
         dci_status status = check(a, n_sequences);
         if (status == DCI_OK)
@@ -207,8 +209,7 @@ static dci_status attend(attending *a, size_t n_sequences)
                 return status;
         for (size_t i = 0; i < n_sequences; i++) {
                 const size_t n = a->found[i]->layers[a->layer].n;
-                tokens += a->plan == NULL || a->plan->recent_begin[i] == 0 || n < kv->config.budget ? n
-                                                                                                    : kv->config.budget;
+                tokens += a->plan == NULL || a->plan->recent_begin[i] == 0 || n < most ? n : most;
         }
         return dci_kv_spread(kv, kv->plans.n_areas, n_sequences * kv->config.n_kv_heads,
                              tokens * kv->config.n_query_heads * (kv->dim_k + kv->dim_v), attend_task, a);

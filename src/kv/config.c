@@ -3,7 +3,10 @@
 /* Configs: the table of fields, what a preset fills in, and the rules between fields. */
 #include "core/internal.h"
 
+#include <stdio.h>
+
 #include "core/fields.h"
+#include "kv/budget.h"
 #include "kv/config.h"
 #include "kv/presets.h"
 #include "kv/stages/reorder.h"
@@ -17,11 +20,13 @@ static const char *const schedules[DCI_KV_SCHEDULES] = {"EVERY_STEP", "ONCE",   
 static const char *const tails[DCI_KV_TAILS] = {"DROP", "SUMS", "LOWBIT"};
 static const char *const combines[DCI_KV_COMBINES] = {"SOFTMAX", "MEAN", "EACH"};
 static const char *const cluster_rows[] = {"RAW", "CENTRED"};
+static const char *const counts[DCI_KV_COUNTS] = {"ALL", "SINK_AND_WINDOW", "SINK", "SELECTED"};
 static const int32_t page_sizes[] = {8, 16, 32, 64, 0}, unit_sizes[] = {4, 8, 16, 0}, value_sizes[] = {1, 2, 4, 8, 0};
 
 #define FIELD(field, ...) DCI_FIELD(dci_kv_config, field, __VA_ARGS__)
 #define PRESET(field, ...) FIELD(field, __VA_ARGS__, .preset = offsetof(dci_kv_preset, field), .means = "the preset's")
 #define SIZE_PRESET(field, ...) FIELD(field, __VA_ARGS__, .preset = offsetof(dci_kv_preset, field))
+#define MAX_POOL 63
 #define DTYPE DCI_F32, DCI_BF16, .names = dci_dtype_names
 
 /* The preset comes first: others follow from it. */
@@ -43,6 +48,8 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(tree_tokens, 0, 0, 1),
                                    PRESET(page_tokens, 0, 8, 64, .only = page_sizes),
                                    FIELD(budget, 256, 0, INFINITY),
+                                   PRESET(budget_counts, 0, 1, DCI_KV_COUNTS, .names = counts),
+                                   FIELD(budget_share, 0, 0, 1, .open = true, .means = "a fixed budget"),
                                    SIZE_PRESET(sink, -1, 0, DCI_KV_MAX_TOKENS),
                                    SIZE_PRESET(window, -1, 0, DCI_KV_MAX_TOKENS),
                                    FIELD(rollback, 64, 0, DCI_KV_MAX_TOKENS),
@@ -56,12 +63,16 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(reserved, 0, 0, 0),
                                    PRESET(estimate_share, 0, 0, 1),
                                    FIELD(segment_buffer, 0, 2, DCI_KV_MAX_TOKENS),
+                                   FIELD(segment_least, 0, 0, DCI_KV_MAX_TOKENS),
                                    FIELD(tau, 0, -1, 1, .open = true, .means = "the schedule's"),
                                    FIELD(static_share, DCI_KV_STATIC_SHARE, 0, 1, .special = -1, .means = "online"),
                                    FIELD(period, -1, 1, DCI_KV_MAX_TOKENS),
                                    FIELD(ring, -1, 0, 4096),
                                    FIELD(anchor_first, 2, 0, DCI_KV_MAX_LAYERS),
                                    FIELD(anchor_period, 3, 1, DCI_KV_MAX_LAYERS),
+                                   PRESET(observed_pool, 0, 1, MAX_POOL),
+                                   FIELD(observed_keep, -1, 0, 1, .preset = offsetof(dci_kv_preset, observed_keep),
+                                         .means = "the preset's", .special = -1),
                                    PRESET(verify, 0, 1, 64),
                                    PRESET(preselect, 0, 1, 64),
                                    FIELD(preselect_tokens, 0, 4, 16, .only = unit_sizes, .means = "8"),
@@ -98,6 +109,45 @@ dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
         return DCI_OK;
 }
 
+dci_status dci_kv_config_published(dci_kv_config *config, int32_t preset, size_t budget)
+{
+        dci_kv_config own;
+        dci_kv_published sizes;
+        if (config == NULL)
+                return dci_fail(DCI_ERR_INVALID, "config is NULL");
+        DCI_TRY(dci_check_struct_size("dci_kv_config", config, config->struct_size, sizeof *config));
+        if (dci_kv_preset_at(preset) == NULL)
+                return dci_fail(DCI_ERR_INVALID, "preset is %d, expected 1 to %d", (int)preset, (int)DCI_KV_PRESETS);
+        DCI_TRY(dci_kv_config_init(&own, sizeof own));
+        if (dci_kv_published_sizes(preset, budget, &sizes)) {
+                own.budget_counts = sizes.budget_counts;
+                own.combine = sizes.combine;
+                own.page_tokens = sizes.page_tokens;
+                own.sink = sizes.sink;
+                own.window = own.rollback = sizes.window;
+                own.segment_buffer = sizes.segment_buffer;
+                own.tau = sizes.tau;
+        }
+        config->preset = preset;
+        config->budget = budget;
+        config->budget_counts = own.budget_counts;
+        config->budget_share = own.budget_share;
+        config->combine = own.combine;
+        config->page_tokens = own.page_tokens;
+        config->sink = own.sink;
+        config->window = own.window;
+        config->rollback = own.rollback;
+        config->segment_buffer = own.segment_buffer;
+        config->segment_least = own.segment_least;
+        config->tau = own.tau;
+        config->period = own.period;
+        config->ring = own.ring;
+        config->static_share = own.static_share;
+        config->observed_keep = own.observed_keep;
+        config->observed_pool = own.observed_pool;
+        return DCI_OK;
+}
+
 dci_status dci_kv_rows_init(dci_kv_rows *rows, size_t struct_size)
 {
         return dci_struct_init("dci_kv_rows", rows, struct_size, sizeof *rows);
@@ -118,14 +168,14 @@ static void fill_in(dci_kv_config *c)
 {
         const dci_kv_preset *preset = dci_kv_preset_at(c->preset);
         const bool every_follows = c->cluster_every == 0;
-        const size_t half = c->budget / 2;
         dci_fields_fill(DCI_FIELDS(fields), preset, c);
         if (every_follows && c->cluster_every < c->cluster_tokens)
                 c->cluster_every = c->cluster_tokens;
         if (c->dim_v == 0)
                 c->dim_v = c->dim_k;
+        const size_t buffer = dci_kv_counts_recent(c) ? c->budget / 2 : 512;
         if (c->segment_buffer == 0)
-                c->segment_buffer = half > 512 ? 512 : half < 2 ? 2 : half;
+                c->segment_buffer = buffer > 512 ? 512 : buffer < 2 ? 2 : buffer;
         if (c->period == DCI_KV_PRESET)
                 c->period = 128;
         if (c->ring == DCI_KV_PRESET)
@@ -262,19 +312,40 @@ static dci_status check_together(const dci_kv_config *c, const dci_kv_stages *st
         return check_tree(c);
 }
 
+/* Says what the least budget is made of, and what makes it smaller. */
+static dci_status refuse_budget(const dci_kv_config *c)
+{
+        const size_t young = dci_kv_counts_recent(c) ? dci_kv_young(c) : c->window;
+        const bool sink = c->budget_counts <= DCI_KV_COUNT_SINK, window = c->budget_counts < DCI_KV_COUNT_SINK,
+                   rollback = young != c->window;
+        char parts[96] = "", lower[96] = "";
+        if (sink)
+                snprintf(parts, sizeof parts, "sink %zu, %s %zu and ", c->sink, rollback ? "rollback" : "window",
+                         young);
+        if (sink && !window)
+                snprintf(parts, sizeof parts, "sink %zu and ", c->sink);
+        if (c->budget <= DCI_KV_MAX_TOKENS)
+                snprintf(lower, sizeof lower, ": lower %s%s%spage_tokens%s",
+                         !sink    ? ""
+                         : window ? "sink, "
+                                  : "sink or ",
+                         window && rollback ? "rollback, " : "", window ? "window or " : "",
+                         sink ? ", or change budget_counts" : "");
+        return dci_fail(DCI_ERR_INVALID, "budget is %zu, expected %zu (%sa page of %zu) to %zu%s", c->budget,
+                        dci_kv_least_budget(c), parts, c->page_tokens, DCI_KV_MAX_TOKENS, lower);
+}
+
 static dci_status check_budget(dci_kv_config *c)
 {
         if (c->rollback < c->window)
                 c->rollback = c->window;
-        /* Tokens within the rollback have no summaries, so where there are summaries they are attended to. */
-        const bool summarised = c->summary > DCI_KV_SUMMARY_KEYS || c->tail != DCI_KV_TAIL_DROP;
-        const size_t young = summarised && c->frozen_prompt == 0 ? c->rollback : c->window;
-        const size_t kept = c->sink + young + c->page_tokens;
-        if (c->budget < kept || c->budget > DCI_KV_MAX_TOKENS)
-                return dci_fail(DCI_ERR_INVALID,
-                                "budget is %zu, expected %zu (sink %zu, %s %zu and a page of %zu) to %zu", c->budget,
-                                kept, c->sink, young == c->window ? "window" : "rollback", young, c->page_tokens,
-                                DCI_KV_MAX_TOKENS);
+        if (c->budget < dci_kv_least_budget(c) || c->budget > DCI_KV_MAX_TOKENS)
+                return refuse_budget(c);
+        if (c->group == DCI_KV_GROUP_SEGMENT && c->segment_least > c->segment_buffer / 2)
+                return dci_fail(DCI_ERR_INVALID, "segment_least is %zu, expected 0 to %zu (half of segment_buffer)",
+                                c->segment_least, c->segment_buffer / 2);
+        if (c->observed_pool % 2 == 0)
+                return dci_fail(DCI_ERR_INVALID, "observed_pool is %zu, expected an odd number", c->observed_pool);
         if (c->cluster_every < c->cluster_tokens)
                 return dci_fail(DCI_ERR_INVALID, "cluster_every is %zu, expected %zu (cluster_tokens) to %zu",
                                 c->cluster_every, c->cluster_tokens, DCI_KV_MAX_TOKENS);

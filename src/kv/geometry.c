@@ -75,7 +75,8 @@ bool dci_kv_pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t n)
                         continue;
                 const size_t n_grouped = dci_kv_will_group(kv, layer);
                 const bool cut_evenly = kv->clustered && !dci_kv_reorders(kv);
-                if (sequence->n + (cut_evenly ? 0 : n) > kv->config.sink + n_grouped + kv->config.budget / 2 &&
+                if (sequence->n + (cut_evenly ? 0 : n) >
+                            kv->config.sink + n_grouped + dci_kv_patience(&kv->config, sequence->n) &&
                     dci_kv_may_group(kv, sequence->n) > n_grouped)
                         return true;
         }

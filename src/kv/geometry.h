@@ -7,6 +7,7 @@
 #ifndef DCI_KV_GEOMETRY_H
 #define DCI_KV_GEOMETRY_H
 
+#include "kv/budget.h"
 #include "kv/stages/stages.h"
 
 /* --- what a config stores ----------------------------------------------------------------------------------------- */
@@ -96,7 +97,7 @@ DCI_INLINE size_t dci_kv_blocks_of(const dci_kv *kv, size_t n_tokens)
 /* The most candidates that a list can hold. */
 DCI_INLINE size_t dci_kv_max_room(const dci_kv *kv)
 {
-        return kv->config.budget - kv->config.sink - kv->config.window;
+        return kv->config.budget - dci_kv_counted(&kv->config);
 }
 
 /* How many of n groups are estimated in addition to those that are chosen; n: all. */

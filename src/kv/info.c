@@ -115,6 +115,8 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .schedule = c->schedule,
                                   .tail = c->tail,
                                   .combine = c->combine,
+                                  .budget_counts = c->budget_counts,
+                                  .observed_keep = c->observed_keep,
                                   .n_blocks = dci_kv_pool_there(&kv->pool),
                                   .n_free_blocks = kv->pool.n_free,
                                   .bytes = atomic_load(&kv->bytes),

@@ -72,7 +72,8 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
         const size_t first = first_of(kv, layer, n_grouped);
         if (n - first >= every)
                 return first + every;
-        return early && layer->sequence->n > kv->config.sink + n_grouped + kv->config.budget / 2 ? n : 0;
+        const size_t now = layer->sequence->n;
+        return early && dci_kv_crowded(&kv->config, now, now - kv->config.sink - n_grouped) ? n : 0;
 }
 
 static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early)

@@ -106,6 +106,10 @@ static size_t candidates_of(const dci_kv *kv, const dci_kv_layer *layer)
         }
         if (n <= kept)
                 return 0;
+        if (!summaries && c->select == DCI_KV_SELECT_OBSERVED && c->observed_keep > 0) {
+                const size_t of_prompt = dci_kv_prompt_candidates(kv, layer->n_prompt);
+                return of_prompt < n - kept ? of_prompt : n - kept;
+        }
         if (!summaries)
                 return n - kept;
         const size_t old = (n - kept) / dci_kv_unit(kv) * dci_kv_unit(kv);
@@ -117,13 +121,11 @@ static bool is_sparse(const dci_kv *kv, const dci_kv_layer *layer, size_t *out_c
 {
         const dci_kv_config *c = &kv->config;
         if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || c->select == DCI_KV_SELECT_ALL ||
-            layer->sequence->resident || (!c->frozen_prompt && layer->n <= c->budget))
+            layer->sequence->resident)
                 return false;
-        const size_t n = candidates_of(kv, layer);
-        const size_t recent = c->frozen_prompt ? c->window : layer->n - c->sink - n, kept = c->sink + recent;
-        *out_room = c->budget > kept ? c->budget - kept : 0;
-        *out_candidates = n;
-        return n > *out_room;
+        *out_candidates = candidates_of(kv, layer);
+        *out_room = dci_kv_room(c, layer->n, *out_candidates);
+        return *out_candidates > *out_room;
 }
 
 static void write_list(const planning *p, size_t i, const dci_kv_query *ask)

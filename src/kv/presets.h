@@ -18,7 +18,20 @@ typedef struct dci_kv_preset {
         size_t cluster_tokens, cluster_every, cluster_segment, cluster_rounds;
         int32_t cluster_by;
         double estimate_share;
+        int32_t budget_counts, observed_keep;
+        size_t observed_pool;
 } dci_kv_preset;
+
+/* A system's own sizes and accounting. */
+typedef struct dci_kv_published {
+        int32_t preset, budget_counts, combine; /* combine 0: the preset's */
+        size_t page_tokens, sink, window;       /* the rollback is the window */
+        size_t segment_buffer;
+        double tau;
+} dci_kv_published;
+
+/* false: the preset is no published system. */
+bool dci_kv_published_sizes(int32_t preset, size_t budget, dci_kv_published *out);
 
 /* NULL for other numbers. */
 const dci_kv_preset *dci_kv_preset_at(int32_t preset);

@@ -90,7 +90,7 @@ static dci_status check_prompt(const dci_kv *kv, size_t layer, const dci_kv_sequ
         const bool observes = kv->config.select == DCI_KV_SELECT_OBSERVED ||
                               (dci_kv_reorders(kv) && kv->config.static_share != 0.0 && dci_kv_groups(kv, layer));
         if (observes && n_positions == 0 &&
-            dci_kv_prompt_candidates(kv, at->n) > kv->config.budget - kv->config.sink - kv->config.window &&
+            dci_kv_prompt_candidates(kv, at->n) > dci_kv_list_room(&kv->config, at->n) &&
             kv->layer_modes[layer] == DCI_KV_LAYER_SPARSE)
                 return dci_fail(DCI_ERR_INVALID,
                                 "sequence %lld, layer %zu: tokens are chosen by observed queries, but there are none",

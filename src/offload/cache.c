@@ -128,6 +128,13 @@ static dci_status check_planner(const dci_kv_config *shape, dci_gpu_kv_config *c
         return DCI_OK;
 }
 
+/* The ring has the keys of tokens that leave the window, and recent tokens are read from it. */
+static size_t least_ring(const dci_kv_config *shape)
+{
+        const size_t recent = dci_kv_max_recent(shape);
+        return recent > shape->budget && recent != SIZE_MAX ? recent : shape->budget;
+}
+
 static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_config *shape, dci_gpu_kv_config *out)
 {
         if (config == NULL) {
@@ -136,14 +143,16 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                 DCI_TRY(dci_check_struct_size("dci_gpu_kv_config", config, config->struct_size, sizeof *config));
                 *out = *config;
         }
+        const size_t ring = least_ring(shape);
         if (out->ring_tokens == 0)
-                out->ring_tokens = shape->budget;
+                out->ring_tokens = ring;
         if (out->hot_tokens == DCI_KV_PRESET)
                 out->hot_tokens = 2 * shape->budget < DCI_GPU_MAX_FRAMES ? 2 * shape->budget : DCI_GPU_MAX_FRAMES;
         DCI_TRY(dci_fields_check(DCI_FIELDS(fields), out));
-        if (out->ring_tokens < shape->budget)
-                return dci_fail(DCI_ERR_INVALID, "ring_tokens is %zu, expected %zu (the budget) to %zu",
-                                out->ring_tokens, shape->budget, (size_t)1 << 24);
+        if (out->ring_tokens < ring)
+                return dci_fail(DCI_ERR_INVALID, "ring_tokens is %zu, expected %zu (%s) to %zu", out->ring_tokens, ring,
+                                ring == shape->budget ? "the budget" : "recent tokens, which the budget does not count",
+                                (size_t)1 << 24);
         if (out->device_resident_bytes > 0 && out->gather != DCI_GPU_GATHER_MAPPED)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "device_resident_bytes is %zu, which needs gather MAPPED, but gather is %s",

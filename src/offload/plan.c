@@ -80,7 +80,7 @@ static dci_status wait_packed(dci_gpu_kv *kv)
         return kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event);
 }
 
-/* The host does not know the lists: any token may get into a hot slot, and no list exceeds the budget, but for
+/* The host does not know the lists: any token may get into a hot slot, and no plan exceeds max_attended, but for
  * sequences without summaries, whose attention is slow anyway. */
 static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
@@ -92,7 +92,8 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
         for (size_t i = 0; i < kv->step.n; i++)
                 kv->rows[kv->step.rows[i]].hot_end = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
         /* The buffer of parts is large enough for sequences of max_tokens. */
-        at->n_longest = kv->shape.budget < kv->config.max_tokens ? kv->shape.budget : kv->config.max_tokens;
+        const size_t most = dci_kv_max_attended(&kv->shape);
+        at->n_longest = most < kv->config.max_tokens ? most : kv->config.max_tokens;
         kv->planner.planned_layer = layer;
         at->planned = false;
         DCI_GPU_KV_TRY(kv, wait_packed(kv));

@@ -209,10 +209,16 @@ dci_gpu_tables dci_gpu_kv_tables(const dci_gpu_kv *kv)
 
 dci_gpu_sizes dci_gpu_kv_sizes(const dci_gpu_kv *kv)
 {
-        return (dci_gpu_sizes){.sink = (int32_t)kv->shape.sink,
-                               .window = (int32_t)kv->shape.window,
-                               .budget = (int32_t)kv->shape.budget,
-                               .unit = (int32_t)dci_kv_unit(kv->host)};
+        const dci_kv_config *c = &kv->host->config;
+        return (dci_gpu_sizes){.sink = (int32_t)c->sink,
+                               .window = (int32_t)c->window,
+                               .budget = (int32_t)c->budget,
+                               .unit = (int32_t)dci_kv_unit(kv->host),
+                               .fixed = !dci_kv_counts_recent(c),
+                               .counted = (int32_t)dci_kv_counted(c),
+                               .share = dci_kv_share_units(c),
+                               .page = (int32_t)c->page_tokens,
+                               .least = (int32_t)dci_kv_least_budget(c)};
 }
 
 /* --- uploads ------------------------------------------------------------------------------------------------------ */

@@ -40,6 +40,11 @@ typedef struct dci_gpu_chunks {
 /* Sizes that determine a sequence's candidates and the room of its lists. */
 typedef struct dci_gpu_sizes {
         int32_t sink, window, budget, unit; /* unit: the number of candidates is a multiple of it */
+        /* 1: `counted` tokens count in the budget beside the list; 0: all that are not candidates do */
+        int32_t fixed, counted;
+        /* Not 0: the budget is share * 2^-32 of the tokens in whole pages, but at least `least` and at most `budget` */
+        uint64_t share;
+        int32_t page, least;
 } dci_gpu_sizes;
 
 typedef struct dci_gpu_view {
@@ -47,15 +52,22 @@ typedef struct dci_gpu_view {
         int32_t n_candidates, room;
 } dci_gpu_view;
 
-/* As is_sparse of src/kv/plan.c. n: tokens; n_grouped: of them, those that have summaries. */
+/* As is_sparse of src/kv/plan.c and src/kv/budget.c. n: tokens; n_grouped: of them, those that have summaries. */
 #define DCI_GPU_VIEW(out, sizes, n, n_grouped)                                                                         \
         do {                                                                                                           \
                 const int32_t kept_ = (sizes).sink + (sizes).window;                                                   \
                 const int32_t old_ = (n) <= kept_ ? 0 : ((n)-kept_) / (sizes).unit * (sizes).unit;                     \
                 (out).n_candidates = old_ < (n_grouped) ? old_ : (n_grouped);                                          \
-                (out).room = (sizes).budget - ((n) - (out).n_candidates);                                              \
+                (out).room = (sizes).budget;                                                                           \
+                if ((sizes).share != 0) {                                                                              \
+                        const int32_t some_ = (int32_t)((uint64_t)(n) * (sizes).share >> 32) / (sizes).page;           \
+                        const int32_t part_ = some_ * (sizes).page;                                                    \
+                        const int32_t least_ = part_ > (sizes).least ? part_ : (sizes).least;                          \
+                        (out).room = least_ < (out).room ? least_ : (out).room;                                        \
+                }                                                                                                      \
+                (out).room -= (sizes).fixed ? (sizes).counted : (n) - (out).n_candidates;                              \
                 (out).room = (out).room > 0 ? (out).room : 0;                                                          \
-                (out).sparse = (n) > (sizes).budget && (out).n_candidates > (out).room;                                \
+                (out).sparse = (out).n_candidates > (out).room;                                                        \
         } while (0)
 
 /* What plans of one layer store for its later ones (args/schedule.h), of row 0; row r is r * row_bytes further. */

@@ -16,13 +16,14 @@ static size_t clustered(const dci_kv *kv, const dci_kv_layer *layer)
         return dci_kv_prompt_candidates(kv, layer->n_prompt);
 }
 
-/* The first boundary after candidate `begin`, as a candidate; SIZE_MAX: none. */
+/* The first boundary that ends a segment which begins at candidate `begin`, as a candidate; SIZE_MAX: none. */
 static size_t next_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t begin)
 {
+        const size_t first = kv->config.sink + begin + (kv->config.segment_least > 1 ? kv->config.segment_least : 1);
         size_t low = 0, high = layer->n_boundaries;
         while (low < high) {
                 const size_t middle = low + (high - low) / 2;
-                if ((size_t)layer->boundaries[middle] <= kv->config.sink + begin)
+                if ((size_t)layer->boundaries[middle] < first)
                         low = middle + 1;
                 else
                         high = middle;
@@ -62,11 +63,12 @@ static size_t next(const dci_kv *kv, const dci_kv_layer *layer, size_t begin, bo
         if (begin < clustered(kv, layer))
                 return clustered(kv, layer);
         const size_t recent = n - c->sink - begin, end = end_of_batch(kv, layer, begin);
-        if (end <= may && (recent > c->segment_buffer || (early && recent > c->budget / 2)))
+        const bool crowded = dci_kv_crowded(c, n, recent);
+        if (end <= may && (recent > c->segment_buffer || (early && crowded)))
                 return end;
         /* The budget wants an end that has not come: not after every token, yet before there is a page more than the rollback. */
         const size_t part = c->segment_buffer / 8, page = c->page_tokens / 2, least = part < page ? part : page;
-        return early && recent > c->budget / 2 && end > may && may - begin >= least ? may : 0;
+        return early && crowded && end > may && may - begin >= least ? may : 0;
 }
 
 static size_t most(const dci_kv *kv, size_t n)

@@ -66,9 +66,17 @@ static size_t whole_pages(const dci_kv *kv, double tokens)
         return (size_t)(tokens / (double)kv->config.page_tokens) * kv->config.page_tokens;
 }
 
+/* The longest list of plans that rank n candidates: the number of tokens follows from that of candidates, so that it is the
+ * same whenever an order is made. */
+static size_t longest_list(const dci_kv *kv, size_t n)
+{
+        const dci_kv_config *c = &kv->config;
+        return dci_kv_list_room(c, c->sink + n + (c->frozen_prompt != 0 ? 0 : c->rollback));
+}
+
 size_t dci_kv_static_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n)
 {
-        const double room = (double)dci_kv_max_room(kv);
+        const double room = (double)longest_list(kv, n);
         size_t wanted = layer->n_static;
         if (n_observed(kv, layer) == 0)
                 return 0;
@@ -131,7 +139,7 @@ static void overlap_task(void *arg, size_t head, size_t worker)
 
 dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
-        overlapping o = {.kv = kv, .layer = layer, .n = n, .k = dci_kv_max_room(kv)};
+        overlapping o = {.kv = kv, .layer = layer, .n = n, .k = longest_list(kv, n)};
         size_t sum = 0;
         layer->n_static = whole_pages(kv, DCI_KV_STATIC_SHARE * (double)o.k);
         if (kv->config.static_share >= 0.0 || n <= o.k || n_observed(kv, layer) == 0)

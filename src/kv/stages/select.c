@@ -304,6 +304,18 @@ size_t dci_kv_observed_bytes(const dci_kv *kv, size_t n)
         return 2 * dci_lines(n * sizeof(float)) + dci_topk_bytes(room < n ? room : n);
 }
 
+/* Of each candidate and its neighbours, `width` of them in all, the greatest importance (SnapKV's pooling). */
+static void pool_neighbours(const float *importance, size_t n, size_t width, float *out)
+{
+        const size_t reach = width / 2;
+        for (size_t i = 0; i < n; i++) {
+                const size_t begin = i > reach ? i - reach : 0, end = i + reach < n ? i + reach + 1 : n;
+                out[i] = importance[begin];
+                for (size_t j = begin + 1; j < end; j++)
+                        out[i] = importance[j] > out[i] ? importance[j] : out[i];
+        }
+}
+
 /* The softmax of every observed query over the candidates, summed. */
 void dci_kv_select_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t n)
 {
@@ -333,6 +345,10 @@ void dci_kv_select_observed(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t
                 const float share = 1.0f / sum;
                 const void *row = scores;
                 kernels->add_rows[DCI_F32 - 1](&row, &share, 1, n, relevance);
+        }
+        if (kv->config.observed_pool > 1) {
+                pool_neighbours(relevance, n, kv->config.observed_pool, scores);
+                relevance = scores;
         }
         h->n_fixed = dci_kv_best(kv, relevance, n, NULL, room, memory + 2 * dci_lines(n * sizeof(float)), h->fixed);
 }

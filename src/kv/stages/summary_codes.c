@@ -52,7 +52,7 @@ static size_t bytes(const dci_kv *kv)
 
 size_t dci_kv_preselected(const dci_kv_config *c)
 {
-        const double wanted = c->preselect * (double)(c->budget - c->sink - c->window);
+        const double wanted = c->preselect * (double)(c->budget - dci_kv_counted(c));
         const double least = (double)c->preselect_least, tokens = wanted > least ? wanted : least;
         return c->preselect > 1.0 ? (size_t)ceil(tokens / (double)DCI_CODE_UNIT) : 0;
 }
