@@ -87,6 +87,21 @@ static void draw_resident(uint64_t seed, const dci_kv_config *c, dci_gpu_kv_conf
                         pages[dci_rng_below(&rng, 6)] * c->n_layers * c->page_tokens * c->n_kv_heads * c->dim_k * 4;
 }
 
+/* What budgets count, and shares, of every third life. */
+static void draw_budget(uint64_t seed, dci_kv_config *c)
+{
+        dci_rng rng;
+        dci_rng_seed(&rng, ~seed + 1);
+        if (dci_rng_below(&rng, 3) != 0)
+                return;
+        c->budget_counts = (int32_t)dci_rng_below(&rng, DCI_KV_COUNTS + 1);
+        c->budget_share = dci_rng_below(&rng, 2) == 0 ? 0.0625 * (double)(1 + dci_rng_below(&rng, 8)) : 0.0;
+        c->observed_keep = (int32_t)dci_rng_below(&rng, 3) - 1;
+        c->segment_least = dci_rng_below(&rng, 4);
+        if (c->budget_counts > DCI_KV_COUNT_ALL)
+                c->cluster_every = 320 >> dci_rng_below(&rng, 2); /* lives are short */
+}
+
 /* Configs that do not go together are drawn again. */
 static void begin(life *l, uint64_t seed)
 {
@@ -96,11 +111,14 @@ static void begin(life *l, uint64_t seed)
         dci_rng_seed(&l->rng, seed);
         dci_rng_seed(&l->asks, seed + 1);
         dci_rng_seed(&l->swaps, seed + 2);
-        do
+        do {
                 config = draw_config(l);
-        while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
+                draw_budget(seed, &config);
+        } while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
         dci_gpu_kv_config device = draw_device(l, &config);
         draw_resident(seed, &config, &device);
+        if (checked.budget_counts != DCI_KV_COUNT_ALL)
+                device.ring_tokens = 0; /* what does not count is in it */
         if (device.planner !=
             DCI_GPU_PLAN_HOST) /* codes are made again when the host is asked, which it is not as often */
                 config.refit = 0.0;

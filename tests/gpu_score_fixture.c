@@ -524,13 +524,20 @@ static void check_list(list *l, const float *parts)
 /* What is_sparse of src/kv/plan.c says, in other words. */
 static bool chooses(const score_case *c, size_t n, size_t n_grouped, size_t *out_candidates)
 {
-        const size_t sink = (size_t)c->sizes.sink, kept = sink + (size_t)c->sizes.window,
-                     budget = (size_t)c->sizes.budget;
-        size_t old = n > kept ? n - kept : 0;
+        const size_t sink = (size_t)c->sizes.sink, kept = sink + (size_t)c->sizes.window;
+        size_t old = n > kept ? n - kept : 0, budget = (size_t)c->sizes.budget;
         old -= old % (size_t)c->sizes.unit;
         *out_candidates = old < n_grouped ? old : n_grouped;
-        const size_t stay = n - *out_candidates;
-        return n > budget && *out_candidates > (budget > stay ? budget - stay : 0);
+        if (c->sizes.share > 0) {
+                const size_t page = (size_t)c->sizes.page, least = (size_t)c->sizes.least;
+                size_t some = 0;
+                while ((double)(some + page) * 4294967296.0 <= (double)n * (double)c->sizes.share)
+                        some += page;
+                some = some < least ? least : some;
+                budget = some < budget ? some : budget;
+        }
+        const size_t stay = c->sizes.fixed ? (size_t)c->sizes.counted : n - *out_candidates;
+        return *out_candidates > (budget > stay ? budget - stay : 0);
 }
 
 size_t score_compare(score_state *s, const char *what)

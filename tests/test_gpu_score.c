@@ -9,7 +9,7 @@
 GPU_SUITE(2 * ROOM)
 
 /* Sink, window, budget and unit; tokens of the sequences. */
-#define SIZES 16, 64, 256, 16
+#define SIZES .sink = 16, .window = 64, .budget = 256, .unit = 16
 #define LENGTHS 1337, 250, 612
 #define PACK(...)                                                                                                      \
         {                                                                                                              \
@@ -52,6 +52,14 @@ START_TEST(rows_score_as_their_kinds_say)
                 for (size_t d = 0; d < COUNT(dims); d++)
                         for (size_t g = 0; g < COUNT(groups); g++, seed++) {
                                 score_case c = shape(kind, 4, dims[d], groups[g]);
+                                if (seed % 3 == 0)
+                                        c.sizes.fixed = 1;
+                                c.sizes.counted = seed % 2 == 0 ? c.sizes.sink : 0;
+                                if (seed % 4 == 1) {
+                                        c.sizes.share = UINT64_C(1) << (29 + seed % 3);
+                                        c.sizes.page = 16;
+                                        c.sizes.least = 96;
+                                }
                                 c.shift = (int32_t)(seed % 3) + 3;
                                 c.sizes.unit = 1 << c.shift;
                                 c.listed = seed % 4 == 0;

@@ -20,7 +20,7 @@ static score_case shape(int32_t bits, int32_t dim, int32_t group)
                               .n_heads = 2,
                               .n_parts = 3,
                               .kept = true,
-                              .sizes = {16, 64, 256, 16},
+                              .sizes = {.sink = 16, .window = 64, .budget = 256, .unit = 16},
                               .n_tokens = {1337, 250, 612}};
         return c;
 }
@@ -60,11 +60,11 @@ START_TEST(unusual_numbers_and_lengths)
                 int32_t tokens[3], parts;
                 dci_gpu_sizes sizes;
                 bool kept;
-        } lengths[] = {{{13, 12, 14}, 7, {4, 8, 12, 1}, true},
-                       {{592, 593, 1104}, 64, {16, 64, 96, 1}, true},
-                       {{80 + 31, 80 + 32, 80 + 33}, 1, {16, 64, 96, 1}, true},
-                       {{1500, 420, 900}, 4, {12, 300, 400, 16}, false},
-                       {{20000, 3000, 300}, 2, {16, 64, 256, 16}, false}};
+        } lengths[] = {{{13, 12, 14}, 7, {.sink = 4, .window = 8, .budget = 12, .unit = 1}, true},
+                       {{592, 593, 1104}, 64, {.sink = 16, .window = 64, .budget = 96, .unit = 1}, true},
+                       {{80 + 31, 80 + 32, 80 + 33}, 1, {.sink = 16, .window = 64, .budget = 96, .unit = 1}, true},
+                       {{1500, 420, 900}, 4, {.sink = 12, .window = 300, .budget = 400, .unit = 16}, false},
+                       {{20000, 3000, 300}, 2, {.sink = 16, .window = 64, .budget = 256, .unit = 16}, false}};
         for (size_t i = 0; i < COUNT(lengths); i++) {
                 score_case c = shape(2 + (int32_t)i % 3, 64, 2);
                 memcpy(c.n_tokens, lengths[i].tokens, sizeof c.n_tokens);

@@ -110,7 +110,18 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
         s->stride = w->budget + w->extra;
-        s->sizes = (dci_gpu_sizes){16, w->budget / 4, w->budget, w->shift > 0 ? 8 : 1};
+        s->sizes =
+                (dci_gpu_sizes){.sink = 16, .window = w->budget / 4, .budget = w->budget, .unit = w->shift > 0 ? 8 : 1};
+        if (seed % 3 == 2) { /* not all that is attended to counts */
+                const int32_t counted[] = {0, 16, 16 + w->budget / 4};
+                s->sizes.fixed = 1;
+                s->sizes.counted = counted[seed / 3 % 3];
+        }
+        if (seed % 4 == 2) { /* half of the budget, for the longest */
+                s->sizes.share = ((uint64_t)(uint32_t)w->budget << 31) / (uint32_t)w->most;
+                s->sizes.page = 8;
+                s->sizes.least = 24 + w->budget / 4;
+        }
         s->max_groups = w->listed ? w->most / 7 + 2 : (w->most >> w->shift) + 1;
         const size_t lists = (size_t)s->n_lists, n = (size_t)s->n, stride = (size_t)s->stride, i = sizeof(int32_t);
         const size_t group = (size_t)w->group, groups = (size_t)s->max_groups, n_parts = (size_t)w->n_parts + 1;

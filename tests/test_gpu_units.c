@@ -72,7 +72,8 @@ static int32_t per_unit(const units_case *c)
 static void take(units_state *s, gpu_test *t, const units_case *c, uint64_t seed)
 {
         const size_t group = (size_t)c->group;
-        *s = (units_state){.t = t, .c = c, .sizes = {SINK, WINDOW, SINK + WINDOW + 40, 8}};
+        *s = (units_state){
+                .t = t, .c = c, .sizes = {.sink = SINK, .window = WINDOW, .budget = SINK + WINDOW + 40, .unit = 8}};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
         s->max_means = ((c->most >> c->shift) + 64) / 32 * 32;
@@ -406,7 +407,7 @@ static void plan(const plan_state *s, int32_t group, int32_t n, int32_t n_scored
                                     .n_parts = 1,
                                     .max_groups = s->max_groups,
                                     .stride = BUDGET,
-                                    .sizes = {SINK, WINDOW, BUDGET, 1},
+                                    .sizes = {.sink = SINK, .window = WINDOW, .budget = BUDGET, .unit = 1},
                                     .rows = gpu_at(s->rows, false),
                                     .n_tokens = gpu_at(s->n_tokens, false),
                                     .n_grouped = gpu_at(s->n_grouped, false),

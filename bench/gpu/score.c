@@ -173,7 +173,7 @@ static dci_status prepare(scoring *s)
                                        .group_shift = shape->shift,
                                        .max_groups = (int32_t)s->n_groups,
                                        .scale = 0.088388348f,
-                                       .sizes = {SINK, WINDOW, BUDGET, UNIT},
+                                       .sizes = {.sink = SINK, .window = WINDOW, .budget = BUDGET, .unit = UNIT},
                                        .query_ld = DIM,
                                        .lanes = {.key_bytes = DIM * 2,
                                                  .value_bytes = DIM * 2,

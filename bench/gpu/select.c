@@ -228,16 +228,16 @@ static dci_status prepare(choosing *c)
         const size_t bytes = c->set_floats * sizeof(float), fits = (size_t)(c->b->l2_bytes / 4 * 3) / bytes;
         c->n_sets = s->how == MEMORY ? gpubench_sets(c->b, bytes, 4) : s->how == NEW ? 2 : fits < 8 ? fits : 8;
         c->n_sets = c->n_sets < 1 ? 1 : c->n_sets < MAX_SETS ? c->n_sets : MAX_SETS;
-        c->args = (dci_gpu_select_args){.n_sequences = (int32_t)s->batch,
-                                        .n_heads = HEADS,
-                                        .group = GROUP,
-                                        .group_shift = s->kind == PAGES ? PAGE_SHIFT : 0,
-                                        .weigh = s->kind == TOKENS || s->how == NEW ? DCI_GPU_WEIGH_KEPT
-                                                                                    : DCI_GPU_WEIGH_GROUPS,
-                                        .n_parts = PARTS,
-                                        .max_groups = (int32_t)c->n_groups,
-                                        .stride = SINK + WINDOW + CHOSEN,
-                                        .sizes = {SINK, WINDOW, SINK + WINDOW + CHOSEN, 1}};
+        c->args = (dci_gpu_select_args){
+                .n_sequences = (int32_t)s->batch,
+                .n_heads = HEADS,
+                .group = GROUP,
+                .group_shift = s->kind == PAGES ? PAGE_SHIFT : 0,
+                .weigh = s->kind == TOKENS || s->how == NEW ? DCI_GPU_WEIGH_KEPT : DCI_GPU_WEIGH_GROUPS,
+                .n_parts = PARTS,
+                .max_groups = (int32_t)c->n_groups,
+                .stride = SINK + WINDOW + CHOSEN,
+                .sizes = {.sink = SINK, .window = WINDOW, .budget = SINK + WINDOW + CHOSEN, .unit = 1}};
         if (s->kind == UNITS) {
                 const int32_t wanted = c->b->options->tiny ? 20 : WANTED;
                 c->args.group_shift = MEAN_SHIFT;
