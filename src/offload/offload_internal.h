@@ -216,7 +216,7 @@ struct dci_gpu_kv {
         size_t scratch_bytes;
         int64_t *names;
 
-        void *side, *history_stream;
+        void *side, *history_stream, *cluster_stream; /* NULL: there were no clusters of a prompt yet */
         void *record_events[DCI_GPU_KV_RECORDS], *staging_events[DCI_GPU_KV_STAGING];
         void *main_event, *side_event, *step_event, *query_event;
         size_t next_staging;
