@@ -129,6 +129,7 @@ typedef struct dci_gpu_kv_planner {
         size_t first_layer;               /* the first sparse one */
         size_t planned_layer;             /* the one planned last: all have their lists in one place */
         size_t max_groups;                /* of a list, that have scores */
+        size_t likely_groups;             /* of a list of max_tokens, usually */
         size_t batch;                     /* sequences whose scores there is room for */
 
         unsigned char *upload; /* locked */
