@@ -474,6 +474,42 @@ static void draw_scores(world *w, lists *l, choosing *c)
                 gpu_ints(w->due)[i] = (int32_t)dci_rng_below(&w->rng, 3);
 }
 
+/* The same call that also takes all lists, from what is kept before it; whatever number of groups it is told. */
+static void takes_too(world *w, lists *l, dci_gpu_select_args args)
+{
+        const size_t n = (size_t)(SEQUENCES * w->s->n_heads);
+        gpu_fetch(w->t, l->header);
+        memcpy(l->header->image, l->header->back, l->header->n_bytes);
+        for (size_t list = 0; list < n; list++) {
+                const int32_t count = got(l->counts)[list];
+                gpu_ints(l->counts)[list] = count;
+                memcpy(gpu_ints(l->positions) + list * (size_t)l->stride, got(l->positions) + list * (size_t)l->stride,
+                       (size_t)count * 4);
+        }
+        unsigned char *kept = malloc(w->selection->n_bytes);
+        ck_assert_ptr_nonnull(kept);
+        memcpy(kept, w->selection->back, w->selection->n_bytes);
+        for (int32_t likely = 0; likely < 20; likely += 13) {
+                gpu_send(w->t, w->selection);
+                ck_ok(w->t->ops->fill(w->t->gpu, w->t->stream, l->positions->device, 0x5a, l->positions->n_bytes));
+                ck_ok(w->t->ops->fill(w->t->gpu, w->t->stream, l->counts->device, 0x5a, l->counts->n_bytes));
+                ck_ok(w->t->ops->fill(w->t->gpu, w->t->stream, l->header->device, 0x5a, l->header->n_bytes));
+                args.takes = 1;
+                args.likely_groups = likely;
+                ck_ok(w->t->ops->select(w->t->gpu, w->t->stream, &args));
+                gpu_same(w->t, l->counts, "counts");
+                gpu_same(w->t, l->header, "header");
+                gpu_fetch(w->t, l->positions);
+                for (size_t list = 0; list < n; list++)
+                        ck_assert_mem_eq(got(l->positions) + list * (size_t)l->stride,
+                                         gpu_ints(l->positions) + list * (size_t)l->stride,
+                                         (size_t)gpu_ints(l->counts)[list] * 4);
+                gpu_fetch(w->t, w->selection);
+                ck_assert_mem_eq(w->selection->back, kept, w->selection->n_bytes);
+        }
+        free(kept);
+}
+
 /* Lists that are due are kept in full, and a plan finds in them what it would have chosen; of others nothing changes. Loops over shapes. */
 START_TEST(what_is_kept_is_what_a_plan_chooses)
 {
@@ -529,6 +565,7 @@ START_TEST(what_is_kept_is_what_a_plan_chooses)
                 ck_assert_mem_eq(got(l.positions) + list * l.stride, gpu_ints(l.positions) + list * l.stride,
                                  (size_t)gpu_ints(l.counts)[list] * 4);
         }
+        takes_too(&w, &l, args);
 }
 END_TEST
 

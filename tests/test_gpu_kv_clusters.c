@@ -26,6 +26,22 @@ static dci_kv_config clustered(size_t tokens, dci_dtype dtype)
         return config;
 }
 
+/* As louiskv and retroinfer divide a prompt, and in parts. */
+enum { VARIANTS = 5 };
+static dci_kv_config variant(size_t number)
+{
+        dci_kv_config config = clustered(6, number % 2 == 0 ? DCI_BF16 : DCI_F16);
+        config.cluster_segment = number == 0 || number == 3 ? 128 : number == 2 ? 90 : config.cluster_segment;
+        config.cluster_by = number == 1 || number == 2 ? DCI_KV_CLUSTER_CENTRED : DCI_KV_CLUSTER_RAW;
+        if (number == 3)
+                config.group = DCI_KV_GROUP_SEGMENT;
+        if (number == 4) {
+                config.cluster_tokens = 1;
+                config.cluster_rounds = 1;
+        }
+        return config;
+}
+
 /* The first batch of every layer and head is the CPU's to the bit. */
 static void same_groups(twin *t, int64_t sequence)
 {
@@ -75,6 +91,29 @@ START_TEST(what_the_host_takes_over_is_what_it_would_form)
 }
 END_TEST
 
+/* Segments, centred keys, the clusters that segments follow, and parts of a prompt that has too many. */
+START_TEST(other_divisions_too)
+{
+        const dci_kv_config config = variant((size_t)_i);
+        dci_gpu_kv_config on_device = on_device_for(1);
+        const size_t n = _i == 4 ? DCI_KV_CLUSTERS_TOGETHER + 250 : 500;
+        on_device.max_tokens = n + 64;
+        twin t = twin_begin(&config, &on_device);
+        kv_data data = kv_random(&config, n + 32, 52);
+        const int64_t a = twin_prefill(&t, &data, n, 0);
+        ck_assert_ptr_nonnull(t.kv->prompt_kmeans->work);
+        twin_decode(&t, a, &data, n, 3);
+        ck_assert_uint_eq(twin_info(&t).n_clustered, t.kv->n_sparse);
+        same_groups(&t, a);
+        if (_i == 4)
+                ck_assert_uint_gt(dci_kv_cluster_parts(t.cpu, dci_kv_find(t.cpu, a)->layers[1].batches[0]->n), 1);
+        /* Nothing is left on the device. */
+        ck_assert_ptr_null(t.kv->prompt_kmeans->work);
+        kv_data_free(&data);
+        twin_end(&t);
+}
+END_TEST
+
 /* Prompts of different lengths that end in one step share what they are made with. */
 START_TEST(several_prompts_end_together)
 {
@@ -108,7 +147,7 @@ END_TEST
 /* A step that is taken back, a sequence that is closed, a fork, a cut and a file before anybody has asked for the clusters. */
 START_TEST(a_sequence_may_end_otherwise)
 {
-        const dci_kv_config config = clustered(6, DCI_BF16);
+        const dci_kv_config config = variant((size_t)_i);
         const dci_gpu_kv_config on_device = on_device_for(4);
         scratch_open();
         twin t = twin_begin(&config, &on_device);
@@ -180,11 +219,9 @@ START_TEST(other_clusters_are_the_hosts)
         const dci_gpu_kv_config on_device = on_device_for(1);
         config.summary = _i == 0 ? DCI_KV_SUMMARY_MINMAX : config.summary;
         config.cluster_most = _i == 1 ? 9 : 0;
-        config.cluster_by = _i == 2 ? DCI_KV_CLUSTER_CENTRED : DCI_KV_CLUSTER_RAW;
-        config.cluster_segment = _i == 3 ? 128 : config.cluster_segment;
-        config.cluster_rounds = _i == 4 ? 65 : config.cluster_rounds;
-        if (_i == 5)
-                config.group = DCI_KV_GROUP_SEGMENT;
+        config.cluster_rounds = _i == 2 ? 65 : config.cluster_rounds;
+        /* All 368 candidates once it is rounded up. */
+        config.cluster_segment = _i == 3 ? 360 : config.cluster_segment;
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 500, 47);
         const int64_t a = twin_prefill(&t, &data, 400, 0);
@@ -227,10 +264,11 @@ int main(void)
         Suite *suite = suite_create("gpu kv clusters");
         TCase *laws = test_case(suite, "laws", 60);
         tcase_add_loop_test(laws, what_the_host_takes_over_is_what_it_would_form, 0, 2);
+        tcase_add_loop_test(laws, other_divisions_too, 0, VARIANTS);
         tcase_add_test(laws, several_prompts_end_together);
-        tcase_add_test(laws, a_sequence_may_end_otherwise);
+        tcase_add_loop_test(laws, a_sequence_may_end_otherwise, 0, 4);
         tcase_add_test(laws, rows_without_direction_are_left_to_the_host);
-        tcase_add_loop_test(laws, other_clusters_are_the_hosts, 0, 6);
+        tcase_add_loop_test(laws, other_clusters_are_the_hosts, 0, 4);
         tcase_add_test(laws, without_memory_the_host_forms_them);
         return test_main(suite);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The part kmeans: what a layer's clusters take that the device makes of a prompt's keys (gpu/args/kmeans.h), as clusterkv divides them: 80 tokens to a
- * cluster, 20 rounds. Keys are made up: topics with noise about a mean with some large coordinates.
+ * The part kmeans: what a layer's clusters take that the device makes of a prompt's keys (gpu/args/kmeans.h), as
+ * clusterkv, louiskv and retroinfer divide them. Keys are made up: topics with noise about a mean with some large
+ * coordinates.
  */
 #include "bench/gpu/gpu.h"
 
@@ -12,12 +13,25 @@
 #include "cluster/kmeans_internal.h"
 #include "simd/convert.h"
 
-enum { DIM = 128, TOKENS_OF_CLUSTER = 80, TOPICS = 512, CHECKED = 1500, MAX_HEADS = 8 };
+enum { DIM = 128, TOPICS = 512, CHECKED = 1500, MAX_HEADS = 8 };
 #define ROW_BYTES ((size_t)DIM * 2)
+
+/* As src/kv/presets.c. */
+typedef struct preset {
+        const char *name;
+        size_t tokens, n_rounds, segment; /* tokens to a cluster */
+        int32_t centred;
+        size_t lengths[2];
+} preset;
+
+static const preset presets[] = {{"clusterkv", 80, 20, 0, 0, {36864, 131072}},
+                                 {"louiskv", 16, 10, 8192, 0, {36864, 65536}},
+                                 {"retroinfer", 16, 10, 8192, 1, {36864, 65536}}};
 
 typedef struct clustering {
         gpubench *b;
-        size_t n, k, n_heads, n_rounds;
+        const preset *preset;
+        size_t n, k, n_heads, n_rounds, segment;
         gpubench_area rows;
         dci_gpu_kmeans_args args;
 } clustering;
@@ -60,25 +74,25 @@ static dci_status prepare(clustering *c, uint16_t *keys, int32_t *first)
 {
         gpubench *b = c->b;
         const size_t heads = c->n_heads;
-        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work((int32_t)heads, DIM, (int32_t)c->n, (int32_t)c->k);
         gpubench_area out = {0}, work = {0};
         void *there = NULL;
         make_keys(c->n, heads, b->options->arms.seed + 1, keys);
         for (size_t h = 0; h < heads; h++)
-                dci_km_draw(b->options->arms.seed, h, c->n, c->k, first + h * c->k);
+                dci_km_draw(b->options->arms.seed, h, c->n, c->k, c->segment, first + h * c->k);
         const size_t order = heads * c->n * sizeof(int32_t), starts = heads * (c->k + 1) * sizeof(int32_t),
                      means = heads * c->k * ROW_BYTES, states = heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t);
         DCI_TRY(gpubench_take(b, c->n * heads * ROW_BYTES, GPUBENCH_ON_DEVICE, &c->rows));
         DCI_TRY(gpubench_upload(b, c->rows.device, keys, c->n * heads * ROW_BYTES));
         DCI_TRY(gpubench_put(b, first, heads * c->k * sizeof *first, &there));
         DCI_TRY(gpubench_take(b, means + order + starts + states, GPUBENCH_ON_DEVICE, &out));
-        DCI_TRY(gpubench_take(b, (size_t)parts.n_bytes, GPUBENCH_ON_DEVICE, &work));
         c->args = (dci_gpu_kmeans_args){.n_heads = (int32_t)heads,
                                         .dim = DIM,
                                         .dtype = DCI_BF16,
                                         .n_rows = (int32_t)c->n,
                                         .n_clusters = (int32_t)c->k,
                                         .n_rounds = (int32_t)c->n_rounds,
+                                        .segment_rows = (int32_t)c->segment,
+                                        .centred = c->preset->centred,
                                         .isa = (int32_t)dci_context_isa(b->context),
                                         .rows = c->rows.device,
                                         .row_step = heads * ROW_BYTES,
@@ -87,8 +101,9 @@ static dci_status prepare(clustering *c, uint16_t *keys, int32_t *first)
                                         .means = out.device,
                                         .order = (int32_t *)(void *)(out.device + means),
                                         .starts = (int32_t *)(void *)(out.device + means + order),
-                                        .states = (int32_t *)(void *)(out.device + means + order + starts),
-                                        .work = work.device};
+                                        .states = (int32_t *)(void *)(out.device + means + order + starts)};
+        DCI_TRY(gpubench_take(b, (size_t)dci_gpu_kmeans_work(&c->args).n_bytes, GPUBENCH_ON_DEVICE, &work));
+        c->args.work = work.device;
         return DCI_OK;
 }
 
@@ -97,7 +112,7 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
 {
         const size_t ints = c->n_heads * (c->n + c->k + 1), means = c->n_heads * c->k * ROW_BYTES,
                      states = c->n_heads * DCI_GPU_KMEANS_STATES;
-        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work((int32_t)c->n_heads, DIM, (int32_t)c->n, (int32_t)c->k);
+        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work(&c->args);
         int32_t *model = gpubench_host(c->b, (ints + states) * sizeof *model),
                 *made = gpubench_host(c->b, ints * sizeof *made);
         unsigned char *rest = gpubench_host(c->b, means + (size_t)parts.n_bytes);
@@ -123,7 +138,7 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
         return DCI_OK;
 }
 
-/* Rounds are those that were needed; `exact`: labels that matrix units left in doubt, of all that were given. */
+/* Rounds are those that were needed, of segments the most; `exact`: labels that matrix units left in doubt, of all that were given. */
 static dci_status report(clustering *c, const gpubench_time *time)
 {
         gpubench *b = c->b;
@@ -135,27 +150,30 @@ static dci_status report(clustering *c, const gpubench_time *time)
                 exact += states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_EXACT];
         }
         rounds /= (double)c->n_heads;
-        const double assignments = rounds + 1, labels = assignments * (double)(c->n * c->n_heads),
-                     operations = 2.0 * labels * (double)c->k * DIM;
+        const double segments = c->segment > 0 ? (double)c->n / (double)c->segment : 1.0,
+                     labels = (rounds + 1) * (double)(c->n * c->n_heads),
+                     operations = 2.0 * (rounds / segments + 1) * (double)(c->n * c->n_heads) * (double)c->k * DIM;
         const double bytes = (2 * rounds + 3) * (double)(c->n * c->n_heads * ROW_BYTES);
         json_t *shape = json_pack("{s:I, s:I, s:i, s:i}", "tokens", (json_int_t)c->n, "clusters", (json_int_t)c->k,
                                   "heads", (int)c->n_heads, "dim", DIM);
-        printf("%9zu %9zu %8.1f %10.1f %10.1f %10.1f %10.2f %9.2f %%\n", c->n, c->k, rounds, time->median, time->p10,
-               time->p90, operations / time->median * 1e-6, 100 * exact / labels);
-        DCI_TRY(gpubench_row(b, "kmeans", "clusterkv", shape, time, bytes, b->limits.specified));
+        printf("%-10s %9zu %9zu %8.1f %10.1f %10.1f %10.1f %10.2f %9.2f %%\n", c->preset->name, c->n, c->k, rounds,
+               time->median, time->p10, time->p90, operations / time->median * 1e-6, 100 * exact / labels);
+        DCI_TRY(gpubench_row(b, "kmeans", c->preset->name, shape, time, bytes, b->limits.specified));
         gpubench_note(b, "rounds", rounds);
         gpubench_note(b, "operations", operations);
         gpubench_note(b, "exact_share", exact / labels);
         return DCI_OK;
 }
 
-static dci_status measure(gpubench *b, size_t n, bool checked)
+static dci_status measure(gpubench *b, const preset *as, size_t n, bool checked)
 {
         const size_t mark = b->n_areas;
-        clustering c = {.b = b, .n = n, .k = n / TOKENS_OF_CLUSTER};
+        clustering c = {.b = b, .preset = as, .n = n, .k = n / as->tokens, .n_rounds = as->n_rounds};
         gpubench_time time = {0};
-        c.n_heads = b->options->tiny || checked ? 2 : MAX_HEADS;
-        c.n_rounds = b->options->tiny ? 3 : 20;
+        const bool small = b->options->tiny || checked;
+        c.n_heads = small ? 2 : MAX_HEADS;
+        c.n_rounds = b->options->tiny ? 3 : as->n_rounds;
+        c.segment = as->segment > 0 && small ? 512 : as->segment;
         uint16_t *keys = gpubench_host(b, n * c.n_heads * ROW_BYTES);
         int32_t *first = gpubench_host(b, c.n_heads * c.k * sizeof *first);
         DCI_TRY(keys != NULL && first != NULL ? prepare(&c, keys, first)
@@ -172,15 +190,17 @@ static dci_status measure(gpubench *b, size_t n, bool checked)
 
 dci_status gpubench_kmeans(gpubench *b)
 {
-        static const size_t lengths[] = {36864, 131072};
-        printf("\nkmeans: clusters of a layer's keys, %d heads of d %d, %d tokens to a cluster; us of one call\n"
-               "%9s %9s %8s %10s %10s %10s %10s %11s\n",
-               MAX_HEADS, DIM, TOKENS_OF_CLUSTER, "tokens", "clusters", "rounds", "us", "p10", "p90", "TFLOP/s",
-               "exact");
-        if (b->options->tiny)
-                return measure(b, 800, false);
-        DCI_TRY(measure(b, CHECKED, true));
-        for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
-                DCI_TRY(measure(b, lengths[i], false));
+        printf("\nkmeans: clusters of a layer's keys, %d heads of d %d; us of one call\n"
+               "%-10s %9s %9s %8s %10s %10s %10s %10s %11s\n",
+               MAX_HEADS, DIM, "as", "tokens", "clusters", "rounds", "us", "p10", "p90", "TFLOP/s", "exact");
+        for (size_t p = 0; p < sizeof presets / sizeof *presets; p++) {
+                if (b->options->tiny) {
+                        DCI_TRY(measure(b, &presets[p], 800, false));
+                        continue;
+                }
+                DCI_TRY(measure(b, &presets[p], CHECKED, true));
+                for (size_t i = 0; i < 2; i++)
+                        DCI_TRY(measure(b, &presets[p], presets[p].lengths[i], false));
+        }
         return DCI_OK;
 }

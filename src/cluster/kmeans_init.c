@@ -208,13 +208,19 @@ static dci_rng draws_of(uint64_t seed, size_t problem, size_t redo, size_t segme
         return dci_rng_split(&rng, segment);
 }
 
-void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, int32_t *out)
+void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, size_t segment_rows, int32_t *out)
 {
-        dci_rng rng = draws_of(seed, problem, 0, 0);
-        size_t c = 0;
-        for (size_t i = 0; i < n && c < k; i++)
-                if (dci_rng_below(&rng, n - i) < k - c)
-                        out[c++] = (int32_t)i;
+        const size_t size = segment_rows > 0 && segment_rows < n ? segment_rows : n;
+        size_t c = 0, segment = 0;
+        for (size_t first = 0; first < n; first += size) {
+                const size_t here = n - first < size ? n - first : size, end = dci_km_share(k, first + here, n);
+                if (end == c) /* its rows are for the clusters of others */
+                        continue;
+                dci_rng rng = draws_of(seed, problem, 0, segment++);
+                for (size_t i = 0; i < here && c < end; i++)
+                        if (dci_rng_below(&rng, here - i) < end - c)
+                                out[c++] = (int32_t)(first + i);
+        }
 }
 
 dci_status dci_km_start(km_view *view, size_t redo, size_t segment)

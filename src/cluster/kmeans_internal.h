@@ -166,6 +166,12 @@ DCI_INLINE size_t dci_km_size(const km_problem *problem, size_t c)
         return (size_t)(problem->starts[c + 1] - problem->starts[c]);
 }
 
+/* Of k clusters, those that the first `rows` of n rows have: a segment's are those between two such numbers. */
+DCI_INLINE size_t dci_km_share(size_t k, size_t rows, size_t n)
+{
+        return (size_t)((uint64_t)k * rows / n);
+}
+
 DCI_INLINE bool dci_km_cosine(const km_problem *problem)
 {
         return problem->config->metric == DCI_METRIC_COSINE;
@@ -181,9 +187,10 @@ bool dci_km_put_centroid(const km_problem *problem, const float *in_rows, float 
 
 /* --- kmeans_init.c ---------------------------------------------------------------------------------------------- */
 
-/* The rows, ascending, that the k <= n clusters of a problem begin at by INIT_RANDOM, in its first run and without
- * segments, if all n rows have a direction: for callers that cluster on a device (src/offload). */
-void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, int32_t *out);
+/* The rows, ascending, that the k <= n clusters of a problem begin at by INIT_RANDOM, in its first run, if all n rows
+ * have a direction: for callers that cluster on a device (src/offload). segment_rows: 0, or a multiple of
+ * DCI_NEAREST_BLOCK. */
+void dci_km_draw(uint64_t seed, size_t problem, size_t n, size_t k, size_t segment_rows, int32_t *out);
 /* The raw mean of the problem's cluster c, if there are such, is this row, minus the problem's mean. */
 void dci_km_put_raw(km_problem *problem, size_t c, size_t row);
 /* The first centroids of run `redo`. */

@@ -68,8 +68,7 @@ static dci_status run_segments(km_problem *p, size_t redo, size_t *out_rounds)
         *out_rounds = 0;
         for (size_t first = 0; first < p->n; first += size) {
                 const size_t n = p->n - first < size ? p->n - first : size;
-                const size_t c = (size_t)((uint64_t)p->k_first * first / p->n),
-                             end = (size_t)((uint64_t)p->k_first * (first + n) / p->n);
+                const size_t c = dci_km_share(p->k_first, first, p->n), end = dci_km_share(p->k_first, first + n, p->n);
                 km_view view = {.problem = p, .first_row = first, .n = n, .first_cluster = c, .k = end - c};
                 size_t n_rounds = 0;
                 bool settled;

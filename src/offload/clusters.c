@@ -25,8 +25,6 @@ bool dci_gpu_kv_has_clusters(const dci_kv_config *shape)
 static size_t max_clusters(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
-        if (c->group != DCI_KV_GROUP_CLUSTER)
-                return n;
         const size_t split = c->cluster_most > 0 ? n / c->cluster_most : 0,
                      most = n / c->cluster_tokens + n / c->cluster_every + split + c->cluster_every + 2;
         return most < n ? most : n;
@@ -37,9 +35,12 @@ static size_t summary_bytes(const dci_gpu_kv *kv)
         return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
 }
 
-size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv)
+size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv, size_t *out_likely)
 {
-        const size_t most = max_clusters(kv, kv->config.max_tokens);
+        /* Segments of a token each are possible, but most of a long sequence is its prompt. */
+        const size_t n = kv->config.max_tokens,
+                     most = kv->shape.group == DCI_KV_GROUP_SEGMENT ? n : max_clusters(kv, n);
+        *out_likely = max_clusters(kv, n);
         kv->clusters->spans_offset = DCI_GPU_CHUNK * summary_bytes(kv);
         dci_gpu_kv_store_init(kv, kv->summaries, kv->clusters->spans_offset + DCI_GPU_CHUNK * sizeof(span), most);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
@@ -369,29 +370,46 @@ static dci_status wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return dci_gpu_kv_check_good(kv, row);
 }
 
-/* Allocates chunks for all that may be built now, including early batches that are built again, so that a lack of
- * memory is refused before the host builds. */
+/* Of a layer, what may be built now: the first candidate of that, and clusters before it and with it. Early batches of
+ * clusters are built again. Segments are those of the boundaries that were reported. */
+static size_t may_build(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t grouped, size_t n, range *out)
+{
+        const dci_kv_grouping *group = &kv->host->stages->group;
+        const bool segments = kv->shape.group == DCI_KV_GROUP_SEGMENT;
+        const size_t every = segments ? 0 : kv->shape.cluster_every,
+                     first = end_within(layer, grouped > every ? grouped - every : 0),
+                     end = dci_kv_may_group(kv->host, n),
+                     n_prompt = dci_kv_prompt_candidates(kv->host, layer->n_prompt),
+                     later = first < n_prompt ? n_prompt : first;
+        *out = count_groups(kv, layer, first);
+        if (!segments)
+                out->most += max_clusters(kv, n - first);
+        else if (first < n_prompt)
+                out->most += group->most(kv->host, n_prompt - first);
+        if (segments && later < end)
+                out->most += group->room(kv->host, layer, later, end - later);
+        return first;
+}
+
+/* Allocates chunks for all that may be built now, so that a lack of memory is refused before the host builds. */
 static dci_status chunks_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_planner *p = &kv->planner;
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        const size_t at = dci_gpu_kv_row_number(kv, row), every = kv->shape.cluster_every, n = row->n;
+        const size_t at = dci_gpu_kv_row_number(kv, row);
         range groups = {SIZE_MAX, 0}, ids = {SIZE_MAX, 0};
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
+                range of_layer;
                 if (!dci_kv_groups(kv->host, l))
                         continue;
-                const dci_kv_layer *layer = &sequence->layers[l];
-                const size_t grouped = layer_state(kv, row, l)->grouped,
-                             first = end_within(layer, grouped > every ? grouped - every : 0);
-                const range before = count_groups(kv, layer, first);
-                extend(&ids, first);
-                extend(&groups, before.least);
-                extend(&groups, before.most + max_clusters(kv, n - first));
+                extend(&ids, may_build(kv, &sequence->layers[l], layer_state(kv, row, l)->grouped, row->n, &of_layer));
+                extend(&groups, of_layer.least);
+                extend(&groups, of_layer.most);
         }
         groups.most = groups.most < p->max_groups ? groups.most : p->max_groups;
         const size_t first_group = groups.least / DCI_GPU_CHUNK, first_id = ids.least / DCI_GPU_CHUNK,
                      n_groups = dci_gpu_kv_count_chunks(groups.most),
-                     n_ids = dci_gpu_kv_count_chunks(dci_kv_may_group(kv->host, n));
+                     n_ids = dci_gpu_kv_count_chunks(dci_kv_may_group(kv->host, row->n));
         DCI_TRY(dci_gpu_kv_store_ready(kv, kv->summaries,
                                        dci_gpu_kv_store_missing(kv->summaries, at, first_group, n_groups)));
         return dci_gpu_kv_store_ready(kv, kv->ids, dci_gpu_kv_store_missing(kv->ids, at, first_id, n_ids));

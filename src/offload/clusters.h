@@ -31,8 +31,8 @@ typedef struct dci_gpu_kv_cluster_lists {
 } dci_gpu_kv_cluster_lists;
 
 bool dci_gpu_kv_has_clusters(const dci_kv_config *shape);
-/* Sizes; returns the most clusters of a head. */
-size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv);
+/* Sizes; returns the most clusters of a head, and how many there are usually. */
+size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv, size_t *out_likely);
 void dci_gpu_kv_clusters_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Candidates in clusters that plans of a sparse layer select from. */
 size_t dci_gpu_kv_clusters_grouped(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer);

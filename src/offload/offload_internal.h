@@ -129,6 +129,7 @@ typedef struct dci_gpu_kv_planner {
         size_t first_layer;               /* the first sparse one */
         size_t planned_layer;             /* the one planned last: all have their lists in one place */
         size_t max_groups;                /* of a list, that have scores */
+        size_t likely_groups;             /* of a list of max_tokens, usually */
         size_t batch;                     /* sequences whose scores there is room for */
 
         unsigned char *upload; /* locked */
@@ -216,7 +217,7 @@ struct dci_gpu_kv {
         size_t scratch_bytes;
         int64_t *names;
 
-        void *side, *history_stream;
+        void *side, *history_stream, *cluster_stream; /* NULL: there were no clusters of a prompt yet */
         void *record_events[DCI_GPU_KV_RECORDS], *staging_events[DCI_GPU_KV_STAGING];
         void *main_event, *side_event, *step_event, *query_event;
         size_t next_staging;

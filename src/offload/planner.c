@@ -110,7 +110,7 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->clustered = dci_gpu_kv_has_clusters(c);
         size_t most = kv->config.max_tokens >> p->group_shift;
         if (p->clustered)
-                most = dci_gpu_kv_clusters_init(kv);
+                most = dci_gpu_kv_clusters_init(kv, &p->likely_groups);
         else
                 dci_gpu_kv_store_init(kv, kv->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
@@ -120,6 +120,7 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                                   : UPLOAD_BYTES; /* which also fits two centres of all heads */
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
         p->max_groups = (dci_gpu_kv_preselect_init(kv, most) + 64) / 32 * 32;
+        p->likely_groups = p->clustered ? (p->likely_groups + 64) / 32 * 32 : p->max_groups;
         const size_t each = c->n_query_heads * (p->max_groups + p->preselect.max_means) * sizeof(float),
                      some = SCORE_BYTES / each;
         p->batch = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;

@@ -13,34 +13,80 @@
 #include "offload/prompt_kmeans.h"
 
 _Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the tiles of the host");
+_Static_assert(DCI_KV_CLUSTERS_TOGETHER <= DCI_GPU_KMEANS_MOST, "a part has no more clusters than a kernel takes");
+_Static_assert(DCI_NEAREST_BLOCK == DCI_GPU_KMEANS_PAD, "segments are rounded up as the host does it");
 
-/* Offsets of the parts of a layer's results. */
+/* Bytes of a part's first rows, offsets within its results, and bytes of all that a layer has. */
 typedef struct layout {
-        size_t order, starts, means, states, n_bytes;
+        size_t n_parts, draws, starts, means, value_means, states, n_bytes, layer_bytes;
 } layout;
 
-static layout result_layout(const dci_gpu_kv *kv, size_t n, size_t k)
+/* Parts have one candidate more or less. */
+static layout result_layout(const dci_gpu_kv *kv, size_t n)
 {
-        const size_t heads = kv->shape.n_kv_heads;
+        const size_t heads = kv->shape.n_kv_heads, n_parts = dci_kv_cluster_parts(kv->host, n),
+                     most = (n + n_parts - 1) / n_parts, k = dci_kv_count_clusters(kv->host, most);
         layout p;
-        p.order = dci_lines(heads * k * sizeof(int32_t));
-        p.starts = p.order + dci_lines(heads * n * sizeof(int32_t));
+        p.n_parts = n_parts;
+        p.draws = dci_lines(heads * k * sizeof(int32_t));
+        p.starts = dci_lines(heads * most * sizeof(int32_t));
         p.means = p.starts + dci_lines(heads * (k + 1) * sizeof(int32_t));
-        p.states = p.means + dci_lines(heads * k * kv->row_bytes);
+        p.value_means = p.means + dci_lines(heads * k * kv->row_bytes);
+        p.states = p.value_means + dci_lines(heads * k * dci_kv_mean_value_bytes(kv->host));
         p.n_bytes = p.states + dci_lines(heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t));
+        p.layer_bytes = n_parts * (p.draws + p.n_bytes);
         return p;
 }
 
-/* The number of clusters of n candidates; 0: the host computes them. */
-static size_t count_clusters(const dci_gpu_kv *kv, size_t n)
+/* A part of a prompt of n candidates: those from `first` on. */
+typedef struct part {
+        size_t first, n, k;
+        size_t draws_at, results_at; /* in what a layer has */
+} part;
+
+static part part_of(const dci_gpu_kv *kv, const layout *p, size_t n, size_t i)
+{
+        part out = {.first = dci_kv_cluster_part(n, p->n_parts, i)};
+        out.n = dci_kv_cluster_part(n, p->n_parts, i + 1) - out.first;
+        out.k = dci_kv_count_clusters(kv->host, out.n);
+        out.draws_at = i * p->draws;
+        out.results_at = p->n_parts * p->draws + i * p->n_bytes;
+        return out;
+}
+
+static dci_gpu_kmeans_args part_args(const dci_gpu_kv *kv, const part *of)
 {
         const dci_kv_config *c = &kv->shape;
-        if (!kv->planner.clustered || c->group != DCI_KV_GROUP_CLUSTER || c->summary != DCI_KV_SUMMARY_MEAN ||
-            c->cluster_by != DCI_KV_CLUSTER_RAW || c->cluster_most > 0 || c->cluster_segment < n ||
-            c->cluster_rounds < 1 || c->cluster_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || n == 0)
-                return 0;
-        const size_t k = kv->host->stages->group.most(kv->host, n);
-        return k <= DCI_GPU_KMEANS_MOST ? k : 0;
+        const size_t segment = c->cluster_segment < of->n ? (c->cluster_segment + DCI_NEAREST_BLOCK - 1) /
+                                                                    DCI_NEAREST_BLOCK * DCI_NEAREST_BLOCK
+                                                          : 0;
+        return (dci_gpu_kmeans_args){.n_heads = (int32_t)c->n_kv_heads,
+                                     .dim = (int32_t)kv->dim,
+                                     .dtype = (int32_t)c->dtype,
+                                     .n_rows = (int32_t)of->n,
+                                     .n_clusters = (int32_t)of->k,
+                                     .n_rounds = (int32_t)c->cluster_rounds,
+                                     .isa = (int32_t)kv->gpu->context->isa,
+                                     .segment_rows = (int32_t)segment,
+                                     .centred = c->cluster_by == DCI_KV_CLUSTER_CENTRED};
+}
+
+/* Whether the device clusters a prompt of n candidates. A segment that is all rows only because it is rounded up is
+ * another matter for the host than none. */
+static bool takes(const dci_gpu_kv *kv, size_t n)
+{
+        const dci_kv_config *c = &kv->shape;
+        if (!kv->planner.clustered || c->summary != DCI_KV_SUMMARY_MEAN || c->cluster_most > 0 ||
+            c->cluster_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || n == 0)
+                return false;
+        const layout p = result_layout(kv, n);
+        bool all = true;
+        for (size_t i = 0; i < p.n_parts && all; i++) {
+                const part of = part_of(kv, &p, n, i);
+                const dci_gpu_kmeans_args args = part_args(kv, &of);
+                all = dci_gpu_kmeans_takes(&args) != 0 && args.segment_rows < (int32_t)of.n;
+        }
+        return all;
 }
 
 /* The results of a sequence, or NULL. */
@@ -60,26 +106,57 @@ static size_t aligned(size_t n_bytes)
         return (n_bytes + 255) / 256 * 256;
 }
 
-/* Allocates room for two layers' results and for scratch, and waits for work in a smaller one. */
-static dci_status work_ready(dci_gpu_kv *kv, size_t result_bytes, size_t scratch_bytes)
+/* Where a layer's keys, values, results and scratch are on the device; n_bytes: of all. */
+typedef struct places {
+        size_t values, results, scratch, n_bytes;
+} places;
+
+static places device_places(const dci_gpu_kv *kv, const layout *p, size_t n)
+{
+        const size_t rows = aligned(kv->shape.n_kv_heads * n * kv->row_bytes);
+        places out = {.values = rows, .results = dci_kv_mean_value_bytes(kv->host) > 0 ? 2 * rows : rows};
+        out.scratch = out.results + aligned(p->layer_bytes);
+        for (size_t i = 0; i < p->n_parts; i++) {
+                const part of = part_of(kv, p, n, i);
+                const dci_gpu_kmeans_args args = part_args(kv, &of);
+                const size_t end = out.scratch + (size_t)dci_gpu_kmeans_work(&args).n_bytes;
+                out.n_bytes = end > out.n_bytes ? end : out.n_bytes;
+        }
+        return out;
+}
+
+static dci_status begin_stream(dci_gpu_kv *kv)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
-        const size_t results = aligned(result_bytes > c->result_bytes ? result_bytes : c->result_bytes),
-                     before = c->work_bytes - 2 * c->result_bytes,
-                     n_bytes = 2 * results + (scratch_bytes > before ? scratch_bytes : before);
+        void **events[] = {&c->copied, &c->read, &c->done};
+        for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+                if (*events[i] == NULL)
+                        DCI_TRY(kv->ops->event_create(kv->gpu, false, events[i]));
+        return kv->cluster_stream != NULL ? DCI_OK : kv->ops->stream_create(kv->gpu, &kv->cluster_stream);
+}
+
+static void free_work(dci_gpu_kv *kv)
+{
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
+        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
+        c->work = NULL;
+        c->work_bytes = 0;
+}
+
+/* Allocates memory on the device, and waits for work in a smaller one. */
+static dci_status work_ready(dci_gpu_kv *kv, size_t n_bytes)
+{
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         unsigned char *memory = NULL;
         if (n_bytes <= c->work_bytes)
                 return DCI_OK;
+        DCI_TRY(begin_stream(kv));
         DCI_TRY(dci_gpu_kv_check_device_bytes(kv, n_bytes));
-        for (size_t i = 0; i < 2; i++)
-                if (c->done[i] == NULL)
-                        DCI_TRY(kv->ops->event_create(kv->gpu, false, &c->done[i]));
         DCI_TRY(dci_gpu_kv_alloc_device(kv, n_bytes, &memory));
         const dci_status status = c->work != NULL ? dci_gpu_kv_drain(kv) : DCI_OK;
-        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
+        free_work(kv);
         c->work = memory;
         c->work_bytes = n_bytes;
-        c->result_bytes = results;
         return status;
 }
 
@@ -94,48 +171,75 @@ static void free_result(dci_gpu_kv *kv, dci_gpu_kv_prompt_kmeans_result *c)
         dci_free(kv->gpu->context, c, object_bytes(kv), 1);
 }
 
-/* Keeps the memory for the next prompt. */
+/* Keeps the locked memory for the next prompt. */
 static void release(dci_gpu_kv_prompt_kmeans_result *c)
 {
         c->sequence = -1;
 }
 
-/* The results of a prompt that ends in this step; new ones use the memory of released ones, if it is large enough. */
-static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n, size_t k,
-                                 dci_gpu_kv_prompt_kmeans_result **out)
+/* Waits until the device no longer writes to a result. */
+static dci_status settle(dci_gpu_kv *kv, const dci_gpu_kv_prompt_kmeans_result *c)
 {
-        dci_gpu_kv_prompt_kmeans_result **list = &kv->prompt_kmeans->results;
-        const size_t n_bytes = kv->n_sparse * result_layout(kv, n, k).n_bytes;
-        dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
-        for (dci_gpu_kv_prompt_kmeans_result **at = list; c == NULL && *at != NULL;) {
+        if (c->queued <= kv->prompt_kmeans->n_done)
+                return DCI_OK;
+        DCI_GPU_KV_TRY(kv, kv->ops->event_wait(kv->gpu, kv->prompt_kmeans->done));
+        kv->prompt_kmeans->n_done = kv->prompt_kmeans->n_queued;
+        return DCI_OK;
+}
+
+/* Takes the memory of a released result, if it is large enough; *out NULL: there is none. */
+static dci_status reuse_result(dci_gpu_kv *kv, size_t n_bytes, dci_gpu_kv_prompt_kmeans_result **out)
+{
+        *out = NULL;
+        for (dci_gpu_kv_prompt_kmeans_result **at = &kv->prompt_kmeans->results; *out == NULL && *at != NULL;) {
                 dci_gpu_kv_prompt_kmeans_result *old = *at;
                 if (old->sequence >= 0) {
                         at = &old->next;
-                } else if (old->n_bytes >= n_bytes) {
-                        c = old;
+                        continue;
+                }
+                DCI_TRY(settle(kv, old));
+                if (old->n_bytes >= n_bytes) {
+                        *out = old;
                 } else {
                         *at = old->next;
                         free_result(kv, old);
                 }
         }
-        if (c == NULL) {
-                c = dci_calloc(kv->gpu->context, object_bytes(kv), 1);
-                if (c == NULL)
-                        return DCI_ERR_MEMORY;
-                c->sequence = -1;
-                c->n_bytes = n_bytes;
-                const dci_status status = dci_gpu_kv_pin(kv, n_bytes, &c->memory, NULL);
-                if (status != DCI_OK) {
-                        dci_free(kv->gpu->context, c, object_bytes(kv), 1);
-                        return status;
-                }
-                c->next = *list;
-                *list = c;
+        return DCI_OK;
+}
+
+static dci_status new_result(dci_gpu_kv *kv, size_t n_bytes, dci_gpu_kv_prompt_kmeans_result **out)
+{
+        dci_gpu_kv_prompt_kmeans_result **list = &kv->prompt_kmeans->results,
+                                        *c = dci_calloc(kv->gpu->context, object_bytes(kv), 1);
+        if (c == NULL)
+                return DCI_ERR_MEMORY;
+        c->sequence = -1;
+        c->n_bytes = n_bytes;
+        const dci_status status = dci_gpu_kv_pin(kv, n_bytes, &c->memory, NULL);
+        if (status != DCI_OK) {
+                dci_free(kv->gpu->context, c, object_bytes(kv), 1);
+                return status;
         }
+        c->next = *list;
+        *list = c;
+        *out = c;
+        return DCI_OK;
+}
+
+/* The results of a prompt that ends in this step. */
+static dci_status prepare_result(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n,
+                                 dci_gpu_kv_prompt_kmeans_result **out)
+{
+        const size_t n_bytes = kv->n_sparse * result_layout(kv, n).layer_bytes;
+        dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
+        if (c == NULL)
+                DCI_TRY(reuse_result(kv, n_bytes, &c));
+        if (c == NULL)
+                DCI_TRY(new_result(kv, n_bytes, &c));
         if (c->sequence < 0) {
                 c->sequence = row->id;
                 c->n = n;
-                c->k = k;
                 memset(c->there, 0, kv->n_sparse * sizeof *c->there);
         }
         /* Layers whose prompts do not end together are left to the host. */
@@ -155,23 +259,29 @@ void dci_gpu_kv_prompt_kmeans_trim(dci_gpu_kv *kv)
                         free_result(kv, result);
                 }
         }
-        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
-        c->work = NULL;
-        c->work_bytes = c->result_bytes = 0;
+        free_work(kv);
 }
 
 void dci_gpu_kv_prompt_kmeans_destroy(dci_gpu_kv *kv)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
+        void *const events[] = {c->copied, c->read, c->done};
+        if (kv->cluster_stream != NULL) { /* also where a step is captured and nothing was drained */
+                dci_may_fail(true);
+                (void)kv->ops->stream_wait(kv->gpu, kv->cluster_stream);
+                dci_may_fail(false);
+                kv->ops->stream_destroy(kv->gpu, kv->cluster_stream);
+                kv->cluster_stream = NULL;
+        }
         while (c->results != NULL) {
                 dci_gpu_kv_prompt_kmeans_result *next = c->results->next;
                 free_result(kv, c->results);
                 c->results = next;
         }
-        for (size_t i = 0; i < 2; i++)
-                if (c->done[i] != NULL)
-                        kv->ops->event_destroy(kv->gpu, c->done[i]);
-        dci_gpu_kv_free_device(kv, c->work, c->work_bytes);
+        for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+                if (events[i] != NULL)
+                        kv->ops->event_destroy(kv->gpu, events[i]);
+        free_work(kv);
 }
 
 void dci_gpu_kv_prompt_kmeans_forget(dci_gpu_kv *kv)
@@ -196,61 +306,119 @@ void dci_gpu_kv_prompt_kmeans_close(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 
 /* --- at a prompt's end -------------------------------------------------------------------------------------------- */
 
-/* Queues the upload of first rows, k-means, and the download on the side stream, concurrent with the next layers. */
-static dci_status queue(dci_gpu_kv *kv, dci_gpu_kmeans_args *args, unsigned char *pinned, const layout *p)
+/* Queues a copy of n rows of each head, contiguous by head or, where heads of a token are contiguous, by token; says
+ * how they are there. */
+static dci_status copy_rows(dci_gpu_kv *kv, const void *from, size_t token_stride, size_t head_stride, size_t n,
+                            unsigned char *to, uint64_t *out_row_step, uint64_t *out_head_step)
+{
+        const dci_gpu_ops *ops = kv->ops;
+        const size_t heads = kv->shape.n_kv_heads, row = kv->row_bytes, es = kv->es;
+        if (head_stride == kv->dim) {
+                *out_row_step = heads * row;
+                *out_head_step = row;
+                return ops->copy_rows(kv->gpu, kv->step.stream, to, from, token_stride * es, heads * row, n);
+        }
+        *out_row_step = row;
+        *out_head_step = n * row;
+        for (size_t h = 0; h < heads; h++)
+                DCI_TRY(ops->copy_rows(kv->gpu, kv->step.stream, to + h * n * row,
+                                       (const unsigned char *)from + h * head_stride * es, token_stride * es, row, n));
+        return DCI_OK;
+}
+
+/* Queues the copy of n candidates' keys, and values if they are wanted, from the caller's rows. */
+static dci_status copy_candidates(dci_gpu_kv *kv, const dci_kv_rows *rows, size_t token, size_t n, const places *at,
+                                  dci_gpu_kmeans_args *args)
+{
+        dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
+        const size_t es = kv->es;
+        DCI_TRY(kv->ops->event_order(kv->gpu, kv->step.stream, c->read));
+        DCI_TRY(copy_rows(kv, (const unsigned char *)rows->keys + token * rows->key_token_stride * es,
+                          rows->key_token_stride, rows->key_head_stride, n, c->work, &args->row_step,
+                          &args->head_step));
+        args->rows = c->work;
+        if (dci_kv_mean_value_bytes(kv->host) > 0) {
+                DCI_TRY(copy_rows(kv, (const unsigned char *)rows->values + token * rows->value_token_stride * es,
+                                  rows->value_token_stride, rows->value_head_stride, n, c->work + at->values,
+                                  &args->value_step, &args->value_head_step));
+                args->values = c->work + at->values;
+        }
+        DCI_TRY(kv->ops->event_record(kv->gpu, c->copied, kv->step.stream));
+        return kv->ops->event_order(kv->gpu, kv->cluster_stream, c->copied);
+}
+
+/* Queues k-means of a part. */
+static dci_status queue_part(dci_gpu_kv *kv, const layout *p, const part *of, const places *at,
+                             const dci_gpu_kmeans_args *rows)
+{
+        dci_gpu_kmeans_args args = part_args(kv, of);
+        unsigned char *work = kv->prompt_kmeans->work, *there = work + at->results, *results = there + of->results_at;
+        args.rows = rows->rows + of->first * rows->row_step;
+        args.row_step = rows->row_step;
+        args.head_step = rows->head_step;
+        args.first = (const int32_t *)(const void *)(there + of->draws_at);
+        args.order = (int32_t *)(void *)results;
+        args.starts = (int32_t *)(void *)(results + p->starts);
+        args.means = results + p->means;
+        args.states = (int32_t *)(void *)(results + p->states);
+        args.work = work + at->scratch;
+        if (rows->values != NULL) {
+                args.values = rows->values + of->first * rows->value_step;
+                args.value_step = rows->value_step;
+                args.value_head_step = rows->value_head_step;
+                args.value_means = results + p->value_means;
+        }
+        return kv->ops->kmeans(kv->gpu, kv->cluster_stream, &args);
+}
+
+/* Queues it all: the caller's stream only copies. */
+static dci_status queue(dci_gpu_kv *kv, const dci_kv_rows *rows, size_t token, size_t n, const layout *p,
+                        unsigned char *pinned)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         const dci_gpu_ops *ops = kv->ops;
-        const size_t turn = c->next++ % 2;
-        unsigned char *results = c->work + turn * c->result_bytes;
-        args->first = (const int32_t *)(const void *)results;
-        args->order = (int32_t *)(void *)(results + p->order);
-        args->starts = (int32_t *)(void *)(results + p->starts);
-        args->means = results + p->means;
-        args->states = (int32_t *)(void *)(results + p->states);
-        DCI_TRY(ops->event_order(kv->gpu, kv->step.stream, c->done[turn]));
-        DCI_TRY(ops->copy(kv->gpu, kv->step.stream, results, pinned, p->order));
-        DCI_TRY(ops->kmeans(kv->gpu, kv->step.stream, args));
-        DCI_TRY(ops->event_record(kv->gpu, kv->main_event, kv->step.stream));
-        DCI_TRY(ops->event_order(kv->gpu, kv->side, kv->main_event));
-        DCI_TRY(ops->copy(kv->gpu, kv->side, pinned + p->order, results + p->order, p->n_bytes - p->order));
-        return ops->event_record(kv->gpu, c->done[turn], kv->side);
+        const places at = device_places(kv, p, n);
+        const size_t draws = p->n_parts * p->draws;
+        dci_gpu_kmeans_args args = {.values = NULL};
+        c->n_queued++;
+        DCI_TRY(copy_candidates(kv, rows, token, n, &at, &args));
+        DCI_TRY(ops->copy(kv->gpu, kv->cluster_stream, c->work + at.results, pinned, draws));
+        for (size_t i = 0; i < p->n_parts; i++) {
+                const part of = part_of(kv, p, n, i);
+                DCI_TRY(queue_part(kv, p, &of, &at, &args));
+        }
+        DCI_TRY(ops->event_record(kv->gpu, c->read, kv->cluster_stream));
+        DCI_TRY(ops->copy(kv->gpu, kv->cluster_stream, pinned + draws, c->work + at.results + draws,
+                          p->layer_bytes - draws));
+        return ops->event_record(kv->gpu, c->done, kv->cluster_stream);
 }
 
 dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dci_gpu_kv_row *row, size_t n_tokens,
                                           const dci_kv_rows *rows, size_t token)
 {
-        const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), k = count_clusters(kv, n),
-                     heads = kv->shape.n_kv_heads, sparse = kv->layers[layer].index;
+        const size_t n = dci_kv_prompt_candidates(kv->host, n_tokens), sparse = kv->layers[layer].index;
         /* A layer that uses another one's lists has no clusters; a captured step has no memory for them. */
-        if (k == 0 || kv->step.bound > 0 || !dci_kv_groups(kv->host, layer))
+        if (kv->step.bound > 0 || !dci_kv_groups(kv->host, layer) || !takes(kv, n))
                 return DCI_OK;
-        const layout p = result_layout(kv, n, k);
-        const dci_gpu_kmeans_parts parts =
-                dci_gpu_kmeans_work((int32_t)heads, (int32_t)kv->dim, (int32_t)n, (int32_t)k);
+        const layout p = result_layout(kv, n);
         dci_gpu_kv_prompt_kmeans_result *results = NULL;
         dci_may_fail(true);
-        dci_status status = work_ready(kv, p.n_bytes, (size_t)parts.n_bytes);
+        dci_status status = work_ready(kv, device_places(kv, &p, n).n_bytes);
         if (status == DCI_OK)
-                status = prepare_result(kv, row, n, k, &results);
+                status = prepare_result(kv, row, n, &results);
         dci_may_fail(false);
         if (status != DCI_OK || results == NULL)
                 return kv->broken ? status : DCI_OK; /* without memory the host computes them */
-        unsigned char *pinned = results->memory + sparse * p.n_bytes;
-        for (size_t h = 0; h < heads; h++)
-                dci_km_draw(kv->shape.seed, layer * heads + h, n, k, (int32_t *)(void *)pinned + h * k);
-        dci_gpu_kmeans_args args = {.n_heads = (int32_t)heads,
-                                    .dim = (int32_t)kv->dim,
-                                    .dtype = (int32_t)kv->shape.dtype,
-                                    .n_rows = (int32_t)n,
-                                    .n_clusters = (int32_t)k,
-                                    .n_rounds = (int32_t)kv->shape.cluster_rounds,
-                                    .isa = (int32_t)kv->gpu->context->isa,
-                                    .rows = (const unsigned char *)rows->keys + token * rows->key_token_stride * kv->es,
-                                    .row_step = rows->key_token_stride * kv->es,
-                                    .head_step = rows->key_head_stride * kv->es,
-                                    .work = kv->prompt_kmeans->work + 2 * kv->prompt_kmeans->result_bytes};
-        status = dci_gpu_kv_check_device(kv, queue(kv, &args, pinned, &p));
+        unsigned char *pinned = results->memory + sparse * p.layer_bytes;
+        for (size_t i = 0; i < p.n_parts; i++) {
+                const part of = part_of(kv, &p, n, i);
+                const dci_gpu_kmeans_args args = part_args(kv, &of);
+                for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
+                        dci_km_draw(kv->shape.seed, dci_kv_cluster_problem(kv->host, layer, h, i), of.n, of.k,
+                                    (size_t)args.segment_rows, (int32_t *)(void *)(pinned + of.draws_at) + h * of.k);
+        }
+        status = dci_gpu_kv_check_device(kv, queue(kv, rows, token, n, &p, pinned));
+        results->queued = kv->prompt_kmeans->n_queued;
         results->there[sparse] = status == DCI_OK ? kv->now : 0;
         return status;
 }
@@ -259,10 +427,13 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
 
 static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const layout *p)
 {
-        const int32_t *states = (const int32_t *)(const void *)(results + p->states);
         bool good = true;
-        for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
-                good = good && states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_BAD] == 0;
+        for (size_t i = 0; i < p->n_parts; i++) {
+                const unsigned char *at = results + p->n_parts * p->draws + i * p->n_bytes + p->states;
+                for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
+                        good = good &&
+                               ((const int32_t *)(const void *)at)[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_BAD] == 0;
+        }
         return good;
 }
 
@@ -270,7 +441,7 @@ static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const l
 typedef struct taking {
         const dci_gpu_kv *kv;
         const layout *p;
-        size_t n, k, n_layers; /* candidates, clusters */
+        size_t n, n_layers; /* candidates */
         struct taken {
                 dci_kv_layer *layer;
                 const unsigned char *results;
@@ -278,32 +449,45 @@ typedef struct taking {
         dci_kv_clusters **batches; /* by layer; NULL: the host has its clusters */
 } taking;
 
-/* Clusters without members are left out. */
+/* Appends a part's clusters to those of a head; those without members are left out. */
+static void take_part(const taking *t, const part *of, const unsigned char *layer, dci_kv_clusters *batch, size_t head)
+{
+        const dci_kv *host = t->kv->host;
+        const size_t row_bytes = t->kv->row_bytes, value_bytes = dci_kv_mean_value_bytes(host);
+        const unsigned char *results = layer + of->results_at;
+        const int32_t *order = (const int32_t *)(const void *)results + head * of->n,
+                      *starts = (const int32_t *)(const void *)(results + t->p->starts) + head * (of->k + 1);
+        const unsigned char *means = results + t->p->means + head * of->k * row_bytes,
+                            *value_means = results + t->p->value_means + head * of->k * value_bytes;
+        int32_t *offsets = dci_kv_cluster_offsets(host, batch, head), *ids = dci_kv_cluster_ids(host, batch, head);
+        size_t n = batch->heads[head].n_groups;
+        for (size_t i = 0; i < of->k; i++) {
+                if (starts[i + 1] == starts[i])
+                        continue;
+                memcpy(dci_kv_cluster_rows(host, batch, head) + n * row_bytes, means + i * row_bytes, row_bytes);
+                if (value_bytes > 0)
+                        memcpy(dci_kv_cluster_means(host, batch, head, true) + n * value_bytes,
+                               value_means + i * value_bytes, value_bytes);
+                offsets[++n] = (int32_t)of->first + starts[i + 1];
+        }
+        for (size_t i = 0; i < of->n; i++)
+                ids[of->first + i] = (int32_t)of->first + order[i];
+        batch->heads[head].n_groups = n;
+}
+
 static void take_task(void *arg, size_t task, size_t worker)
 {
         const taking *t = arg;
-        const dci_kv *host = t->kv->host;
-        const size_t heads = t->kv->shape.n_kv_heads, head = task % heads, row_bytes = t->kv->row_bytes;
-        const unsigned char *results = t->layers[task / heads].results;
+        const size_t heads = t->kv->shape.n_kv_heads, head = task % heads;
         dci_kv_clusters *batch = t->batches[task / heads];
         (void)worker;
         if (batch == NULL)
                 return;
-        const int32_t *starts = (const int32_t *)(const void *)(results + t->p->starts) + head * (t->k + 1);
-        const unsigned char *means = results + t->p->means + head * t->k * row_bytes;
-        int32_t *offsets = dci_kv_cluster_offsets(host, batch, head);
-        unsigned char *rows = dci_kv_cluster_rows(host, batch, head);
-        size_t n = 0;
-        offsets[0] = 0;
-        for (size_t i = 0; i < t->k; i++) {
-                if (starts[i + 1] == starts[i])
-                        continue;
-                memcpy(rows + n * row_bytes, means + i * row_bytes, row_bytes);
-                offsets[++n] = starts[i + 1];
+        dci_kv_cluster_offsets(t->kv->host, batch, head)[0] = 0;
+        for (size_t i = 0; i < t->p->n_parts; i++) {
+                const part of = part_of(t->kv, t->p, t->n, i);
+                take_part(t, &of, t->layers[task / heads].results, batch, head);
         }
-        memcpy(dci_kv_cluster_ids(host, batch, head), results + t->p->order + head * t->n * sizeof(int32_t),
-               t->n * sizeof(int32_t));
-        batch->heads[head].n_groups = n;
 }
 
 /* Allocates batches, but not for layers that have clusters already, or whose prompt has other than n candidates. */
@@ -317,7 +501,7 @@ static dci_status alloc_batches(const taking *t)
                     dci_kv_prompt_candidates(host, layer->n_prompt) != t->n)
                         continue;
                 DCI_TRY(dci_kv_clusters_ready(host, layer, 1));
-                DCI_TRY(dci_kv_clusters_alloc(host, 0, t->n, t->k, &t->batches[i]));
+                DCI_TRY(dci_kv_clusters_alloc(host, 0, t->n, host->stages->group.most(host, t->n), &t->batches[i]));
         }
         return DCI_OK;
 }
@@ -346,19 +530,31 @@ static dci_status take(taking *t, uint64_t *io_taken)
         return status;
 }
 
+/* Once no prompt's clusters are pending. */
+static void free_idle_work(dci_gpu_kv *kv)
+{
+        const dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
+        bool pending = c->n_done != c->n_queued;
+        for (const dci_gpu_kv_prompt_kmeans_result *r = c->results; r != NULL; r = r->next)
+                pending = pending || r->sequence >= 0;
+        if (!pending)
+                free_work(kv);
+}
+
 dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_gpu_kv_prompt_kmeans_result *c = find(kv, row);
         if (c == NULL)
                 return DCI_OK;
-        const layout p = result_layout(kv, c->n, c->k);
-        taking t = {.kv = kv, .p = &p, .n = c->n, .k = c->k};
+        DCI_TRY(settle(kv, c));
+        const layout p = result_layout(kv, c->n);
+        taking t = {.kv = kv, .p = &p, .n = c->n};
         t.layers = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *t.layers);
         if (t.layers == NULL)
                 return DCI_ERR_MEMORY;
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 const size_t sparse = kv->layers[l].index;
-                const unsigned char *at = c->memory + sparse * p.n_bytes;
+                const unsigned char *at = c->memory + sparse * p.layer_bytes;
                 if (!kv->layers[l].dense && c->there[sparse] != 0 && all_good(kv, at, &p))
                         t.layers[t.n_layers++] = (struct taken){&dci_gpu_kv_host_sequence(kv, row)->layers[l], at};
         }
@@ -372,7 +568,9 @@ dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row
                 dci_kv_unlock(kv->host);
         }
         dci_free(kv->gpu->context, t.layers, kv->n_sparse, sizeof *t.layers);
-        if (status == DCI_OK)
+        if (status == DCI_OK) {
                 release(c);
+                free_idle_work(kv);
+        }
         return status;
 }

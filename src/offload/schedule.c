@@ -226,18 +226,21 @@ static dci_status select_ahead(dci_gpu_kv *kv, dci_gpu_score_args *score, dci_gp
         return kv->ops->event_record(kv->gpu, kv->ahead_event, s->stream);
 }
 
-/* Selects what is due in a layer that has lists of its own. */
+/* Selects what is due in a layer that has lists of its own; and takes the plan's lists from the cache. */
 static dci_status select_now(dci_gpu_kv *kv, size_t layer, dci_gpu_score_args *score, dci_gpu_select_args *select,
-                             const dci_gpu_selection_cache *cache)
+                             const dci_gpu_selection_cache *cache, bool takes)
 {
         select->selection = *cache;
         select->drop = 0;
+        select->takes = takes;
         if (kv->shape.schedule != DCI_KV_ANCHOR) {
                 int32_t *due = kv->schedule->due + (select->counts - kv->planner.counts);
                 DCI_TRY(gate(kv, layer, score, cache, due));
                 score->due = select->due = due;
         }
-        return select_due(kv, kv->step.stream, score, select, DCI_GPU_DUE_NOW);
+        DCI_TRY(select_due(kv, kv->step.stream, score, select, DCI_GPU_DUE_NOW));
+        select->takes = 0;
+        return DCI_OK;
 }
 
 dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
@@ -252,9 +255,12 @@ dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_
         DCI_TRY(dci_gpu_kv_join_ahead(kv));
         if (scored)
                 DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, score));
+        /* One kernel selects and takes, but for what is a layer's that selects nothing, or removes scores. */
+        const bool apart = anchor != layer || scored;
         if (anchor == layer)
-                DCI_TRY(select_now(kv, layer, &scores, &lists, &cache));
-        DCI_TRY(take(kv, select, &cache, scored && !ahead));
+                DCI_TRY(select_now(kv, layer, &scores, &lists, &cache, !apart));
+        if (apart)
+                DCI_TRY(take(kv, select, &cache, scored && !ahead));
         if (!ahead)
                 return DCI_OK;
         if (!scored)

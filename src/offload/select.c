@@ -22,7 +22,7 @@ static size_t group_bytes(const dci_gpu_kv *kv)
 
 int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
-        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.max_groups,
+        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.likely_groups,
                                    group_bytes(kv));
 }
 
@@ -111,7 +111,8 @@ static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const
                                      .sink_end = p->header + first,
                                      .recent_begin = p->header + kv->step.n + first,
                                      .after = p->header + 2 * kv->step.n + first,
-                                     .units = score->units};
+                                     .units = score->units,
+                                     .likely_groups = (int32_t)p->likely_groups};
 }
 
 static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_select_args *out)

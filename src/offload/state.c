@@ -71,6 +71,8 @@ dci_status dci_gpu_kv_drain(dci_gpu_kv *kv)
         if (kv->step.open)
                 DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->step.stream));
         DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->history_stream));
+        if (kv->cluster_stream != NULL)
+                DCI_GPU_KV_TRY(kv, kv->ops->stream_wait(kv->gpu, kv->cluster_stream));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 

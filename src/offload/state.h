@@ -8,7 +8,8 @@
  * changed is refused with its sentence. One that fails later goes through dci_gpu_kv_check_device, which marks the
  * object as failed: from then on it can only be destroyed.
  *
- * Work is queued on the stream of the step that is open, on the stream `side`, and on that of the history.
+ * Work is queued on the stream of the step that is open, on the stream `side`, and on those of the history and of
+ * prompts' clusters.
  * dci_gpu_kv_drain waits for all of them, dci_gpu_kv_wait_rows only for the steps that have ended. Neither may wait
  * while the step is captured as a graph.
  */

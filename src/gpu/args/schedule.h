@@ -5,8 +5,8 @@
  * skip the lists that are not due:
  *
  *      gate                            marks the lists that are due, by queries or by the number of plans
- *      score, select (due: NOW)        writes the layer's selection cache
- *      reuse                           writes the plan's lists from the selection cache
+ *      score, select (due: NOW)        writes the layer's selection cache, and (takes) the plan's lists from it
+ *      reuse                           writes these where nothing was selected, or where a tail reads scores
  *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it */
 #ifndef DCI_GPU_ARGS_SCHEDULE_H
 #define DCI_GPU_ARGS_SCHEDULE_H

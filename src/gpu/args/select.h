@@ -185,6 +185,11 @@ enum {
  * none: selects nothing, whatever the room, and does not read scores.
  * drop: scores of selected candidates (groups of one) become -FLT_MAX, for a tail that reads them afterwards.
  *
+ * takes, with `selection`: then every list of the plan, due or not, is written from the selection cache, with the header,
+ * as by `reuse` (args/schedule.h).
+ *
+ * likely_groups: as many as a list usually has, for which work is divided; 0: max_groups. No result depends on it.
+ *
  * units, if it has lists. of_means: selects units by the scores of means, whose groups of 2^group_shift candidates they
  * are: by the sum over a unit's groups and the query heads of the softmax over all groups, where terms below 2^-126 of
  * the greatest are 0; equal ones by number. Writes the units' lists and n_scored, for lists that are due, and nothing
@@ -192,7 +197,7 @@ enum {
 typedef struct dci_gpu_select_args {
         int32_t n_sequences, n_heads, group, group_shift;
         int32_t weigh, n_parts, max_groups, stride;
-        int32_t drop, none, due_is, reserved;
+        int32_t drop, none, due_is, takes;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped, *n_clusters;
         const int32_t *due;
@@ -208,6 +213,7 @@ typedef struct dci_gpu_select_args {
         int32_t *ranked, *n_ranked;
         dci_gpu_selection_cache selection;
         dci_gpu_units units;
+        int32_t likely_groups, unused;
 } dci_gpu_select_args;
 
 /** Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most

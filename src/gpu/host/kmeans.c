@@ -15,40 +15,44 @@
 #define MIN_NORM2 0x1p-80f
 #define MIN_FIT 0x1p-36f
 
-/* The problem of one head. */
+/* One head's segment, or all of it: a view of the head's rows and clusters, which labels, order and starts number as
+ * within the head. */
 typedef struct problem {
         const dci_gpu_kmeans_args *args;
         const dci_kernels *kernels;
-        size_t n, k, dim;
+        size_t n, k, dim; /* of the head */
+        size_t first_row, end_row, first_cluster, end_cluster;
         const unsigned char *rows;
         const int32_t *first;
-        float *scales, *fits, *centres, *offsets, *middle;
+        float *scales, *fits, *centres, *offsets, *middle, *row_mean;
         int32_t *labels, *order, *starts, *state;
-        unsigned char *means;
 } problem;
 
 static problem problem_of(const dci_gpu_kmeans_args *a, size_t head)
 {
-        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work(a->n_heads, a->dim, a->n_rows, a->n_clusters);
+        const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work(a);
+        const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(a);
         const size_t n = (size_t)a->n_rows, k = (size_t)a->n_clusters, dim = (size_t)a->dim,
-                     padded = (size_t)dci_gpu_kmeans_padded(a->n_clusters);
+                     slot = head * (size_t)sizes.padded;
         return (problem){.args = a,
                          .kernels = dci_kernels_for((dci_isa)a->isa),
                          .n = n,
                          .k = k,
                          .dim = dim,
+                         .end_row = n,
+                         .end_cluster = k,
                          .rows = a->rows + head * a->head_step,
                          .first = a->first + head * k,
                          .scales = (float *)(void *)(a->work + parts.scales) + head * n,
                          .fits = (float *)(void *)(a->work + parts.fits) + head * n,
-                         .centres = (float *)(void *)(a->work + parts.centres) + head * padded * dim,
-                         .offsets = (float *)(void *)(a->work + parts.offsets) + head * padded,
+                         .centres = (float *)(void *)(a->work + parts.centres) + slot * dim,
+                         .offsets = (float *)(void *)(a->work + parts.offsets) + slot,
                          .middle = (float *)(void *)(a->work + parts.middles) + head * dim,
+                         .row_mean = (float *)(void *)(a->work + parts.row_means) + head * dim,
                          .labels = (int32_t *)(void *)(a->work + parts.labels) + head * n,
                          .order = a->order + head * n,
                          .starts = a->starts + head * (k + 1),
-                         .state = a->states + head * DCI_GPU_KMEANS_STATES,
-                         .means = a->means + head * k * dim * 2};
+                         .state = a->states + head * DCI_GPU_KMEANS_STATES};
 }
 
 static const void *row_at(const problem *p, size_t i)
@@ -56,10 +60,17 @@ static const void *row_at(const problem *p, size_t i)
         return p->rows + i * p->args->row_step;
 }
 
-/* In unit length. */
-static void unit_row(const problem *p, size_t i, float *out)
+/* Less the mean. */
+static void centred_row(const problem *p, size_t i, float *out)
 {
         p->kernels->to_f32[p->args->dtype - 1](row_at(p, i), p->dim, out);
+        for (size_t j = 0; j < p->dim && p->args->centred != 0; j++)
+                out[j] -= p->row_mean[j];
+}
+
+static void unit_row(const problem *p, size_t i, float *out)
+{
+        centred_row(p, i, out);
         for (size_t j = 0; j < p->dim; j++)
                 out[j] *= p->scales[i];
 }
@@ -77,18 +88,29 @@ static void put_centre(const problem *p, size_t c, const float *centre)
         p->offsets[c] = 0.5f * p->kernels->norm2[DCI_F32 - 1](centre, p->dim);
 }
 
-static bool prepare(const problem *p)
+/* The mean of all rows, DCI_GPU_KMEANS_SUMMED of them in binary32. */
+static void find_row_mean(const problem *p)
+{
+        double total[DCI_GPU_MAX_DIM] = {0.0};
+        float part[DCI_GPU_MAX_DIM];
+        for (size_t first = 0; first < p->n; first += DCI_GPU_KMEANS_SUMMED) {
+                memset(part, 0, sizeof part);
+                for (size_t i = first; i < p->n && i < first + DCI_GPU_KMEANS_SUMMED; i++) {
+                        const void *row = row_at(p, i);
+                        p->kernels->add_rows[p->args->dtype - 1](&row, NULL, 1, p->dim, part);
+                }
+                for (size_t j = 0; j < p->dim; j++)
+                        total[j] += (double)part[j];
+        }
+        for (size_t j = 0; j < p->dim; j++)
+                p->row_mean[j] = (float)(total[j] / (double)p->n);
+}
+
+static void find_middle(const problem *p)
 {
         const size_t step = p->n / DCI_GPU_KMEANS_MIDDLE + 4;
         float row[DCI_GPU_MAX_DIM];
         size_t n_used = 0;
-        for (size_t i = 0; i < p->n; i++) {
-                const float norm2 = p->kernels->norm2[p->args->dtype - 1](row_at(p, i), p->dim);
-                if (!(norm2 <= MAX_NORM2) || norm2 < MIN_NORM2)
-                        return false;
-                p->scales[i] = 1.0f / sqrtf(norm2);
-                p->labels[i] = -1;
-        }
         memset(p->middle, 0, p->dim * sizeof *p->middle);
         for (size_t i = 0; i < p->n; i += step, n_used++) {
                 unit_row(p, i, row);
@@ -98,6 +120,23 @@ static bool prepare(const problem *p)
         const float scale = 1.0f / (float)n_used;
         for (size_t j = 0; j < p->dim; j++)
                 p->middle[j] *= scale;
+}
+
+static bool prepare(const problem *p)
+{
+        float row[DCI_GPU_MAX_DIM];
+        if (p->args->centred != 0)
+                find_row_mean(p);
+        for (size_t i = 0; i < p->n; i++) {
+                const float length2 = p->kernels->norm2[p->args->dtype - 1](row_at(p, i), p->dim);
+                centred_row(p, i, row);
+                const float norm2 = p->args->centred != 0 ? p->kernels->norm2[DCI_F32 - 1](row, p->dim) : length2;
+                if (!(length2 <= MAX_NORM2) || !(norm2 >= MIN_NORM2))
+                        return false;
+                p->scales[i] = 1.0f / sqrtf(norm2);
+                p->labels[i] = -1;
+        }
+        find_middle(p);
         for (size_t c = 0; c < p->k; c++) {
                 point_at(p, (size_t)p->first[c], row);
                 put_centre(p, c, row);
@@ -108,30 +147,32 @@ static bool prepare(const problem *p)
 /* order and starts from labels. */
 static void sort(const problem *p)
 {
-        memset(p->starts, 0, (p->k + 1) * sizeof *p->starts);
-        for (size_t i = 0; i < p->n; i++)
-                p->starts[p->labels[i] + 1]++;
-        for (size_t c = 0; c < p->k; c++)
-                p->starts[c + 1] += p->starts[c];
-        for (size_t i = 0; i < p->n; i++)
-                p->order[p->starts[p->labels[i]]++] = (int32_t)i;
-        for (size_t c = p->k; c > 0; c--)
-                p->starts[c] = p->starts[c - 1];
-        p->starts[0] = 0;
+        int32_t *starts = p->starts;
+        memset(starts + p->first_cluster, 0, (p->end_cluster - p->first_cluster + 1) * sizeof *starts);
+        for (size_t i = p->first_row; i < p->end_row; i++)
+                starts[p->labels[i] + 1]++;
+        starts[p->first_cluster] = (int32_t)p->first_row;
+        for (size_t c = p->first_cluster; c < p->end_cluster; c++)
+                starts[c + 1] += starts[c];
+        for (size_t i = p->first_row; i < p->end_row; i++)
+                p->order[starts[p->labels[i]]++] = (int32_t)i;
+        for (size_t c = p->end_cluster; c > p->first_cluster; c--)
+                starts[c] = starts[c - 1];
+        starts[p->first_cluster] = (int32_t)p->first_row;
 }
 
 /* Assigns every row to its best centre; returns the number of empty clusters. */
-static size_t assign(const problem *p)
+static size_t assign(const problem *p, size_t *out_moved)
 {
         float point[DCI_GPU_MAX_DIM], scores[64];
         size_t n_empty = 0;
-        p->state[DCI_GPU_KMEANS_MOVED] = 0;
-        for (size_t i = 0; i < p->n; i++) {
+        *out_moved = 0;
+        for (size_t i = p->first_row; i < p->end_row; i++) {
                 float best = -INFINITY;
                 int32_t label = 0;
                 point_at(p, i, point);
-                for (size_t c = 0; c < p->k; c += 64) {
-                        const size_t here = p->k - c < 64 ? p->k - c : 64;
+                for (size_t c = p->first_cluster; c < p->end_cluster; c += 64) {
+                        const size_t here = p->end_cluster - c < 64 ? p->end_cluster - c : 64;
                         p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_DOT](
                                 point, p->centres + c * p->dim, p->dim * sizeof *p->centres, here, p->dim, scores);
                         for (size_t s = 0; s < here; s++) {
@@ -140,11 +181,11 @@ static size_t assign(const problem *p)
                                 best = score > best ? score : best;
                         }
                 }
-                p->state[DCI_GPU_KMEANS_MOVED] += p->labels[i] != label;
+                *out_moved += p->labels[i] != label;
                 p->labels[i] = label;
         }
         sort(p);
-        for (size_t c = 0; c < p->k; c++)
+        for (size_t c = p->first_cluster; c < p->end_cluster; c++)
                 n_empty += p->starts[c + 1] == p->starts[c];
         return n_empty;
 }
@@ -155,18 +196,18 @@ static size_t repair(const problem *p)
         float point[DCI_GPU_MAX_DIM];
         size_t n_repaired = 0;
         int32_t *sizes = p->starts;
-        for (size_t i = 0; i < p->n; i++) {
+        for (size_t i = p->first_row; i < p->end_row; i++) {
                 point_at(p, i, point);
                 p->kernels->score_strided[DCI_F32 - 1][DCI_FORM_L2](p->centres + (size_t)p->labels[i] * p->dim, point,
                                                                     0, 1, p->dim, &p->fits[i]);
         }
-        for (size_t c = 0; c < p->k; c++)
+        for (size_t c = p->first_cluster; c < p->end_cluster; c++)
                 sizes[c] = sizes[c + 1] - sizes[c];
-        for (size_t c = 0; c < p->k; c++) {
+        for (size_t c = p->first_cluster; c < p->end_cluster; c++) {
                 size_t worst = p->n;
                 if (sizes[c] != 0)
                         continue;
-                for (size_t i = 0; i < p->n; i++)
+                for (size_t i = p->first_row; i < p->end_row; i++)
                         if (sizes[p->labels[i]] >= 2 && (worst == p->n || p->fits[i] > p->fits[worst]))
                                 worst = i;
                 if (worst == p->n || !(p->fits[worst] > MIN_FIT))
@@ -182,33 +223,41 @@ static size_t repair(const problem *p)
         return n_repaired;
 }
 
-/* The mean of a cluster's rows: binary32 sums of `piece` of them, binary64 beyond. */
-static void mean_of(const problem *p, size_t c, size_t piece, float *out)
+/* The mean of a cluster's rows, or, rows NULL, of their points: binary32 sums of `piece` of them, binary64 beyond. */
+static void mean_of(const problem *p, size_t c, size_t piece, const unsigned char *rows, uint64_t step, double *sum)
 {
-        double sum[DCI_GPU_MAX_DIM] = {0.0};
-        float part[DCI_GPU_MAX_DIM];
+        float part[DCI_GPU_MAX_DIM], point[DCI_GPU_MAX_DIM];
         const size_t begin = (size_t)p->starts[c], end = (size_t)p->starts[c + 1];
+        memset(sum, 0, p->dim * sizeof *sum);
         for (size_t i = begin; i < end; i += piece) {
                 memset(part, 0, sizeof part);
                 for (size_t r = i; r < end && r < i + piece; r++) {
-                        const void *row = row_at(p, (size_t)p->order[r]);
-                        p->kernels->add_rows[p->args->dtype - 1](&row, NULL, 1, p->dim, part);
+                        const size_t at = (size_t)p->order[r];
+                        const void *row = rows == NULL ? (const void *)point : rows + at * step;
+                        if (rows == NULL)
+                                point_at(p, at, point);
+                        p->kernels->add_rows[rows == NULL ? DCI_F32 - 1 : p->args->dtype - 1](&row, NULL, 1, p->dim,
+                                                                                              part);
                 }
                 for (size_t j = 0; j < p->dim; j++)
                         sum[j] += (double)part[j];
         }
         for (size_t j = 0; j < p->dim; j++)
-                out[j] = (float)(sum[j] / (double)(end - begin));
+                sum[j] /= (double)(end - begin);
 }
 
 /* A centre stays where it is if its mean cancels out. */
 static void move(const problem *p)
 {
+        const bool centred = p->args->centred != 0;
+        double sum[DCI_GPU_MAX_DIM];
         float mean[DCI_GPU_MAX_DIM];
-        for (size_t c = 0; c < p->k; c++) {
+        for (size_t c = p->first_cluster; c < p->end_cluster; c++) {
                 if (p->starts[c + 1] == p->starts[c])
                         continue;
-                mean_of(p, c, DCI_GPU_KMEANS_SUMMED, mean);
+                mean_of(p, c, DCI_GPU_KMEANS_SUMMED, centred ? NULL : p->rows, p->args->row_step, sum);
+                for (size_t j = 0; j < p->dim; j++)
+                        mean[j] = (float)(centred ? sum[j] + (double)p->middle[j] : sum[j]);
                 const float norm2 = p->kernels->norm2[DCI_F32 - 1](mean, p->dim);
                 if (!(norm2 >= MIN_NORM2))
                         continue;
@@ -226,9 +275,11 @@ static bool run_rounds(const problem *p)
 {
         bool repaired = false;
         for (int32_t i = 0; i < p->args->n_rounds; i++) {
-                const size_t n_empty = assign(p);
-                const bool stable = i > 0 && p->state[DCI_GPU_KMEANS_MOVED] == 0 && !repaired;
-                p->state[DCI_GPU_KMEANS_ROUNDS]++;
+                size_t n_moved;
+                const size_t n_empty = assign(p, &n_moved);
+                const bool stable = i > 0 && n_moved == 0 && !repaired;
+                p->state[DCI_GPU_KMEANS_ROUNDS] =
+                        p->state[DCI_GPU_KMEANS_ROUNDS] > i + 1 ? p->state[DCI_GPU_KMEANS_ROUNDS] : i + 1;
                 if (stable)
                         return true;
                 repaired = n_empty > 0 && repair(p) > 0;
@@ -237,30 +288,62 @@ static bool run_rounds(const problem *p)
         return false;
 }
 
-static void cluster(const problem *p)
+/* Rounds within segments leave the labels to be found among all centres. */
+static bool run_segments(const problem *p)
 {
+        const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(p->args);
+        if (sizes.n_segments == 1)
+                return run_rounds(p);
+        for (size_t first = 0; first < p->n; first += (size_t)sizes.segment) {
+                problem view = *p;
+                view.first_row = first;
+                view.end_row = p->n - first < (size_t)sizes.segment ? p->n : first + (size_t)sizes.segment;
+                view.first_cluster = p->k * first / p->n;
+                view.end_cluster = p->k * view.end_row / p->n;
+                if (view.end_cluster > view.first_cluster)
+                        run_rounds(&view);
+        }
+        return false;
+}
+
+/* The means that stay, of keys or of values. */
+static void write_means(const problem *p, const unsigned char *rows, uint64_t step, unsigned char *out)
+{
+        double sum[DCI_GPU_MAX_DIM];
         float mean[DCI_GPU_MAX_DIM];
+        for (size_t c = 0; c < p->k; c++) {
+                if (p->starts[c + 1] == p->starts[c])
+                        continue;
+                mean_of(p, c, DCI_GPU_KMEANS_MEANT, rows, step, sum);
+                for (size_t j = 0; j < p->dim; j++)
+                        mean[j] = (float)sum[j];
+                p->kernels->narrow[p->args->dtype - 1](mean, p->dim, out + c * p->dim * 2);
+        }
+}
+
+static void cluster(const problem *p, size_t head)
+{
+        const dci_gpu_kmeans_args *a = p->args;
+        const size_t at = head * p->k * p->dim * 2;
+        size_t n_moved;
         memset(p->state, 0, DCI_GPU_KMEANS_STATES * sizeof *p->state);
         if (!prepare(p)) {
                 p->state[DCI_GPU_KMEANS_BAD] = 1;
                 return;
         }
-        bool settled = run_rounds(p);
+        bool settled = run_segments(p);
         for (int i = 0; !settled; i++)
-                settled = assign(p) == 0 || i == DCI_GPU_KMEANS_LAST_TRIES || repair(p) == 0;
+                settled = assign(p, &n_moved) == 0 || i == DCI_GPU_KMEANS_LAST_TRIES || repair(p) == 0;
         p->state[DCI_GPU_KMEANS_DONE] = 1;
-        for (size_t c = 0; c < p->k; c++) {
-                if (p->starts[c + 1] == p->starts[c])
-                        continue;
-                mean_of(p, c, DCI_GPU_KMEANS_MEANT, mean);
-                p->kernels->narrow[p->args->dtype - 1](mean, p->dim, p->means + c * p->dim * 2);
-        }
+        write_means(p, p->rows, a->row_step, a->means + at);
+        if (a->values != NULL)
+                write_means(p, a->values + head * a->value_head_step, a->value_step, a->value_means + at);
 }
 
 void dci_gpu_ref_kmeans(const dci_gpu_kmeans_args *args)
 {
         for (size_t h = 0; h < (size_t)args->n_heads; h++) {
                 const problem p = problem_of(args, h);
-                cluster(&p);
+                cluster(&p, h);
         }
 }

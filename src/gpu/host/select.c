@@ -322,6 +322,27 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
                 put_in_order(&c);
 }
 
+/* All lists from the selection cache. */
+static void take_kept(const dci_gpu_select_args *args)
+{
+        const dci_gpu_reuse_args reuse = {.n_sequences = args->n_sequences,
+                                          .n_heads = args->n_heads,
+                                          .group = args->group,
+                                          .stride = args->stride,
+                                          .max_groups = args->max_groups,
+                                          .sizes = args->sizes,
+                                          .rows = args->rows,
+                                          .n_tokens = args->n_tokens,
+                                          .n_grouped = args->n_grouped,
+                                          .selection = args->selection,
+                                          .positions = args->positions,
+                                          .counts = args->counts,
+                                          .sink_end = args->sink_end,
+                                          .recent_begin = args->recent_begin,
+                                          .after = args->after};
+        dci_gpu_ref_reuse(&reuse);
+}
+
 void dci_gpu_ref_select(const dci_gpu_select_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++) {
@@ -336,4 +357,6 @@ void dci_gpu_ref_select(const dci_gpu_select_args *args)
                 args->recent_begin[i] = view.sparse ? args->sizes.sink + view.n_candidates : 0;
                 args->after[i] = n;
         }
+        if (args->takes != 0)
+                take_kept(args);
 }

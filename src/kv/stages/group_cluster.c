@@ -11,16 +11,27 @@
 #include "cluster/kmeans_internal.h"
 #include "kv/clusters.h"
 
-static size_t clusters_of(const dci_kv *kv, size_t n)
+size_t dci_kv_count_clusters(const dci_kv *kv, size_t n)
 {
         const size_t k = n / kv->config.cluster_tokens;
         return k > 0 ? k : 1;
 }
 
+size_t dci_kv_cluster_parts(const dci_kv *kv, size_t n)
+{
+        return (dci_kv_count_clusters(kv, n) - 1) / DCI_KV_CLUSTERS_TOGETHER + 1;
+}
+
+size_t dci_kv_cluster_problem(const dci_kv *kv, size_t layer, size_t head, size_t part)
+{
+        return (part * kv->config.n_layers + layer) * kv->config.n_kv_heads + head;
+}
+
 /* With their parts, none of them empty. */
 static size_t most(const dci_kv *kv, size_t n)
 {
-        const size_t parts = kv->config.cluster_most > 0 ? n / kv->config.cluster_most : 0, k = clusters_of(kv, n);
+        const size_t parts = kv->config.cluster_most > 0 ? n / kv->config.cluster_most : 0,
+                     k = dci_kv_count_clusters(kv, n);
         return k + parts < n ? k + parts : n;
 }
 
@@ -36,7 +47,7 @@ static problem problem_of(const dci_kv *kv, size_t n, const void *keys)
         const size_t segment = c->cluster_segment < n ? c->cluster_segment : 0;
         return (problem){.config = {.struct_size = sizeof(dci_kmeans_config),
                                     .dim = kv->dim_k,
-                                    .n_clusters = clusters_of(kv, n),
+                                    .n_clusters = dci_kv_count_clusters(kv, n),
                                     .metric = DCI_METRIC_COSINE,
                                     .dtype = c->dtype,
                                     .init = DCI_KMEANS_INIT_RANDOM,
@@ -58,7 +69,8 @@ static problem problem_of(const dci_kv *kv, size_t n, const void *keys)
 /* On overflow, more than can be allocated. */
 static size_t work_bytes(const dci_kv *kv, size_t n)
 {
-        const problem p = problem_of(kv, n > 0 ? n : 1, NULL);
+        const size_t n_parts = dci_kv_cluster_parts(kv, n), longest = (n + n_parts - 1) / n_parts;
+        const problem p = problem_of(kv, longest > 0 ? longest : 1, NULL);
         size_t n_bytes = SIZE_MAX / 4;
         (void)dci_km_bytes(kv->context, &p.config, &p.input, 1, 0, &n_bytes);
         return n_bytes;
@@ -84,14 +96,17 @@ static void divide_evenly(dci_kv_clusters *batch, size_t head, int32_t *offsets,
         batch->heads[head].n_groups = batch->room;
 }
 
-static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
-                   void *work)
+/* Finds the clusters of a part of a batch, of n candidates from number `first` of the batch on, and appends them.
+ * False: keys are bad. */
+static bool divide_part(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, size_t part,
+                        size_t first, size_t n, const void *keys, void *work)
 {
-        const problem p = problem_of(kv, batch->n, keys);
-        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
+        const problem p = problem_of(kv, n, keys);
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head) + batch->heads[head].n_groups,
+                *ids = dci_kv_cluster_ids(kv, batch, head) + first;
         km_problem solved;
         dci_km_lay_out(kv->context, &p.config, &p.input, 1, 0, work, &solved);
-        solved.number = layer->number * kv->config.n_kv_heads + head;
+        solved.number = dci_kv_cluster_problem(kv, layer->number, head, part);
         solved.alone = true;
         solved.begin = dci_km_seconds();
         solved.rows = keys;
@@ -101,18 +116,34 @@ static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch
         if (status == DCI_OK && solved.bad_kind == KM_BAD_NONE)
                 status = dci_km_solve(&solved);
         dci_may_fail(false);
-        if (status != DCI_OK || solved.bad_kind != KM_BAD_NONE) {
-                divide_evenly(batch, head, offsets, ids);
-                return;
+        if (status != DCI_OK || solved.bad_kind != KM_BAD_NONE)
+                return false;
+        for (size_t c = 0; c < solved.k; c++) { /* empty ones are left out */
+                const size_t groups = dci_km_size(&solved, c) > 0 ? cut(kv, dci_km_size(&solved, c), offsets) : 0;
+                offsets += groups;
+                batch->heads[head].n_groups += groups;
         }
-        size_t n = 0;
+        for (size_t i = 0; i < n; i++)
+                ids[i] = (int32_t)(batch->first + first) + solved.order[i];
+        return true;
+}
+
+static void divide(dci_kv *kv, const dci_kv_layer *layer, dci_kv_clusters *batch, size_t head, const void *keys,
+                   void *work)
+{
+        const size_t n_parts = dci_kv_cluster_parts(kv, batch->n), row_bytes = kv->dim_k * kv->es;
+        int32_t *offsets = dci_kv_cluster_offsets(kv, batch, head), *ids = dci_kv_cluster_ids(kv, batch, head);
+        bool good = true;
         offsets[0] = 0;
-        for (size_t c = 0; c < solved.k; c++) /* empty ones are left out */
-                if (dci_km_size(&solved, c) > 0)
-                        n += cut(kv, dci_km_size(&solved, c), offsets + n);
-        for (size_t i = 0; i < batch->n; i++)
-                ids[i] = (int32_t)batch->first + solved.order[i];
-        batch->heads[head].n_groups = n;
+        batch->heads[head].n_groups = 0;
+        for (size_t i = 0; i < n_parts && good; i++) {
+                const size_t first = dci_kv_cluster_part(batch->n, n_parts, i),
+                             n = dci_kv_cluster_part(batch->n, n_parts, i + 1) - first;
+                good = divide_part(kv, layer, batch, head, i, first, n, (const unsigned char *)keys + first * row_bytes,
+                                   work);
+        }
+        if (!good)
+                divide_evenly(batch, head, offsets, ids);
 }
 
 const dci_kv_grouping dci_kv_group_cluster = {.kind = DCI_KV_GROUP_CLUSTER,

@@ -1,94 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Clusters of a prompt's keys (args/kmeans.h), but for the assignment (cuda/kmeans/kmeans_assign.cu). A round is five
- * launches: assign; settle, where one block for a head repairs empty clusters and says where each cluster's rows begin;
- * share, which says where those of each tile do; place, which sorts rows by label; and means. A head whose labels no
- * longer change lets the rest of the rounds pass. Nothing waits for the host. */
+/* Clusters of a prompt's keys (args/kmeans.h): the rounds, but for what they begin with (cuda/kmeans/kmeans_prepare.cu)
+ * and the assignment (cuda/kmeans/kmeans_assign.cu). A round is four launches for all segments of all heads: assign;
+ * settle, where one block for a view repairs empty clusters and says where each cluster's rows begin, and those of each
+ * tile; place, which sorts rows by label; and means. A view whose labels no longer change lets the rest of the rounds
+ * pass. Nothing waits for the host. */
 #include "gpu/cuda/kmeans/kmeans.cuh"
 
 constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
-constexpr int warp_threads = 128,
-              per_block = warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
-constexpr int at_once = 48;                  /* tiles whose counts are requested at once */
-constexpr int middle_groups = 4,
-              middle_each = 8; /* of threads that bring a middle's rows; rows that a thread brings at a time */
-
-/* --- rows, their middle, the first centres ------------------------------------------------------------------------ */
-
-static __global__ void begin_kernel(const __grid_constant__ KmCall call)
-{
-        for (int i = (int)threadIdx.x; i < call.args.n_heads * DCI_GPU_KMEANS_STATES; i += (int)blockDim.x)
-                call.args.states[i] = 0;
-}
-
-/* A warp has a row. */
-template <int DIM> static __global__ void prepare_kernel(const __grid_constant__ KmCall call)
-{
-        const KmHead h = km_head(call, (int)blockIdx.y);
-        const int lane = (int)threadIdx.x & 31, row = (int)blockIdx.x * per_block + ((int)threadIdx.x >> 5);
-        if (row >= h.n)
-                return;
-        float x[DIM / 32];
-#pragma unroll
-        for (int t = 0; t < DIM / 32; t++)
-                x[t] = km_element(h, row, lane + 32 * t);
-        const float norm2 = km_norm2<DIM>(x, h.fused);
-        if (lane != 0)
-                return;
-        h.labels[row] = -1;
-        h.scales[row] = __fdiv_rn(1.0f, __fsqrt_rn(norm2));
-        if (!(norm2 <= km_most_norm2) || norm2 < km_least_norm2)
-                h.state[DCI_GPU_KMEANS_BAD] = h.state[DCI_GPU_KMEANS_DONE] = 1;
-}
-
-/* Groups of DIM threads bring some rows at a time to shared memory; the first group adds them up in order. */
-template <int DIM>
-static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
-{
-        __shared__ float rows[middle_groups * middle_each][DIM];
-        const KmHead h = km_head(call, (int)blockIdx.x);
-        const int step = h.n / DCI_GPU_KMEANS_MIDDLE + 4, n = (h.n + step - 1) / step, e = (int)threadIdx.x % DIM,
-                  group = (int)threadIdx.x / DIM;
-        float sum = 0.0f;
-        for (int first = 0; first < n; first += middle_groups * middle_each) {
-#pragma unroll
-                for (int i = 0; i < middle_each; i++) {
-                        const int at = i * middle_groups + group, row = min(first + at, n - 1) * step;
-                        rows[at][e] = __fmul_rn(km_element(h, row, e), h.scales[row]);
-                }
-                __syncthreads();
-                for (int i = 0; group == 0 && i < min(n - first, middle_groups * middle_each); i++)
-                        sum = __fadd_rn(sum, rows[i][e]);
-                __syncthreads(); /* rows have been read */
-        }
-        if (group == 0)
-                h.middle[e] = __fmul_rn(sum, __fdiv_rn(1.0f, (float)n));
-}
-
-/* A warp has a centre; those that only fill up are nobody's. */
-template <int DIM> static __global__ void start_kernel(const __grid_constant__ KmCall call)
-{
-        const KmHead h = km_head(call, (int)blockIdx.y);
-        const int lane = (int)threadIdx.x & 31, c = (int)blockIdx.x * per_block + ((int)threadIdx.x >> 5);
-        if (c >= h.padded)
-                return;
-        if (lane == 0)
-                h.sizes[c] = 0;
-        if (c >= h.k) {
-#pragma unroll
-                for (int t = 0; t < DIM / 32; t++)
-                        h.packed[km_packed_at<DIM>(c, lane + 32 * t)] = 0;
-                if (lane == 0)
-                        h.offsets[c] = km_nobody;
-                return;
-        }
-        const int row = __ldg(call.args.first + (uint64_t)blockIdx.y * (uint64_t)h.k + c);
-        float x[DIM / 32];
-#pragma unroll
-        for (int t = 0; t < DIM / 32; t++)
-                x[t] = km_point(km_element(h, row, lane + 32 * t), h.scales[row], h.middle[lane + 32 * t]);
-        km_put<DIM>(h, c, x);
-}
+constexpr int at_once = 16; /* tiles whose counts are requested at once */
 
 /* --- settle ------------------------------------------------------------------------------------------------------- */
 
@@ -105,7 +25,7 @@ static __device__ __forceinline__ int sum_of_warp(int x)
 }
 
 /* Members of all clusters; returns how many have none. Needs all threads. */
-static __device__ __forceinline__ int count_members(SettleShared &s, const KmHead &h)
+static __device__ __forceinline__ int count_members(SettleShared &s, const KmView &h)
 {
         int n_empty = 0;
         if (threadIdx.x == 0)
@@ -124,7 +44,7 @@ static __device__ __forceinline__ int count_members(SettleShared &s, const KmHea
 }
 
 /* Squared distance of every row to its centre; half a warp has a row. Needs all threads. */
-template <int DIM> static __device__ __forceinline__ void find_fits(const KmHead &h)
+template <int DIM> static __device__ __forceinline__ void find_fits(const KmView &h)
 {
         const int l = (int)threadIdx.x & 15, half = (int)threadIdx.x >> 4, n_halves = settle_threads / 16;
         for (int first = 0; first < h.n; first += n_halves) {
@@ -133,8 +53,9 @@ template <int DIM> static __device__ __forceinline__ void find_fits(const KmHead
                 float sum = 0.0f;
 #pragma unroll
                 for (int t = 0; t < DIM / 16; t++) {
-                        const float point = km_point(km_element(h, row, l + 16 * t), scale, h.middle[l + 16 * t]);
-                        const float apart = __fsub_rn(centre[l + 16 * t], point);
+                        const int e = l + 16 * t;
+                        const float point = km_point(km_element(h, row, e), h.row_mean[e], scale, h.middle[e]);
+                        const float apart = __fsub_rn(centre[e], point);
                         sum = km_step(apart, apart, sum, h.fused);
                 }
                 sum = km_tree(sum);
@@ -151,7 +72,7 @@ static __device__ __forceinline__ uint64_t greater(uint64_t a, uint64_t b)
 
 /* The row that fits worst of those whose cluster keeps another one, equal ones by number: its fit's bits, and the row's
  * complement; 0: there is none. Needs all threads. */
-static __device__ __forceinline__ uint64_t find_worst(SettleShared &s, const KmHead &h)
+static __device__ __forceinline__ uint64_t find_worst(SettleShared &s, const KmView &h)
 {
         uint64_t worst = 0;
         for (int row = (int)threadIdx.x; row < h.n; row += settle_threads)
@@ -170,7 +91,7 @@ static __device__ __forceinline__ uint64_t find_worst(SettleShared &s, const KmH
 }
 
 /* Empty clusters, ascending, get such a row each; returns how many could. Needs all threads. */
-template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s, const KmHead &h)
+template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s, const KmView &h)
 {
         const int lane = (int)threadIdx.x & 31;
         int n_repaired = 0;
@@ -186,8 +107,7 @@ template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s,
                         float x[DIM / 32];
 #pragma unroll
                         for (int t = 0; t < DIM / 32; t++)
-                                x[t] = km_point(km_element(h, row, lane + 32 * t), h.scales[row],
-                                                h.middle[lane + 32 * t]);
+                                x[t] = km_point_at(h, row, lane + 32 * t);
                         km_put<DIM>(h, c, x);
                 }
                 if (threadIdx.x == 0) {
@@ -206,7 +126,7 @@ template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s,
 }
 
 /* Where each cluster begins. Needs all threads. */
-static __device__ __forceinline__ void find_starts(SettleShared &s, const KmHead &h)
+static __device__ __forceinline__ void find_starts(SettleShared &s, const KmView &h)
 {
         const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
         int begin = 0;
@@ -232,15 +152,34 @@ static __device__ __forceinline__ void find_starts(SettleShared &s, const KmHead
                 h.starts[h.k] = begin;
 }
 
+/* Where each tile's rows of each cluster go. A thread has the clusters whose begin it has written. */
+static __device__ __forceinline__ void share(const KmView &h)
+{
+        for (int c = (int)threadIdx.x; c < h.k; c += settle_threads) {
+                int at = h.starts[c];
+                for (int first = 0; first < h.n_tiles; first += at_once) {
+                        int count[at_once];
+#pragma unroll
+                        for (int t = 0; t < at_once; t++)
+                                count[t] = first + t < h.n_tiles ? h.counts[(uint64_t)(first + t) * h.padded + c] : 0;
+#pragma unroll
+                        for (int t = 0; t < at_once; t++) {
+                                if (first + t < h.n_tiles)
+                                        h.counts[(uint64_t)(first + t) * h.padded + c] = at;
+                                at += count[t];
+                        }
+                }
+        }
+}
+
 /* What run_rounds and assign_last of kmeans_run.c decide. attempt: of the last assignment; negative: of a round. */
 template <int DIM>
 static __global__ void __launch_bounds__(settle_threads, 1)
         settle_kernel(const __grid_constant__ KmCall call, int round, int attempt)
 {
         __shared__ SettleShared s;
-        const KmHead h = km_head(call, (int)blockIdx.x);
-        const bool done_before = h.state[DCI_GPU_KMEANS_DONE] != 0;
-        if (done_before) {
+        const KmView h = km_view(call, (int)blockIdx.x);
+        if (km_done(h)) { /* the same for all */
                 if (threadIdx.x == 0)
                         h.state[DCI_GPU_KMEANS_FRESH] = 0;
                 return;
@@ -252,6 +191,7 @@ static __global__ void __launch_bounds__(settle_threads, 1)
         const int n_repaired = repairs ? repair<DIM>(s, h) : 0;
         __syncthreads();
         find_starts(s, h);
+        share(h);
         if (threadIdx.x != 0)
                 return;
         h.state[DCI_GPU_KMEANS_DONE] = last ? n_repaired == 0 : stable;
@@ -261,35 +201,13 @@ static __global__ void __launch_bounds__(settle_threads, 1)
         h.state[DCI_GPU_KMEANS_ROUNDS] += !last;
 }
 
-/* --- share, place, means ------------------------------------------------------------------------------------------ */
-
-/* A thread has a cluster: where each tile's rows of it go. */
-static __global__ void share_kernel(const __grid_constant__ KmCall call)
-{
-        const KmHead h = km_head(call, (int)blockIdx.y);
-        const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-        if (c >= h.k || h.state[DCI_GPU_KMEANS_FRESH] == 0)
-                return;
-        int at = h.starts[c];
-        for (int first = 0; first < h.n_tiles; first += at_once) {
-                int count[at_once];
-#pragma unroll
-                for (int t = 0; t < at_once; t++)
-                        count[t] = first + t < h.n_tiles ? h.counts[(uint64_t)(first + t) * h.padded + c] : 0;
-#pragma unroll
-                for (int t = 0; t < at_once; t++) {
-                        if (first + t < h.n_tiles)
-                                h.counts[(uint64_t)(first + t) * h.padded + c] = at;
-                        at += count[t];
-                }
-        }
-}
+/* --- place, means ------------------------------------------------------------------------------------------------- */
 
 /* A warp has a tile: 32 rows at a time, so that they stay in order. */
 static __global__ void place_kernel(const __grid_constant__ KmCall call)
 {
-        const KmHead h = km_head(call, (int)blockIdx.y);
-        const int lane = (int)threadIdx.x & 31, tile = (int)blockIdx.x * per_block + ((int)threadIdx.x >> 5);
+        const KmView h = km_view(call, (int)blockIdx.y);
+        const int lane = (int)threadIdx.x & 31, tile = (int)blockIdx.x * km_per_block + ((int)threadIdx.x >> 5);
         if (tile >= h.n_tiles || h.state[DCI_GPU_KMEANS_FRESH] == 0)
                 return;
         int32_t *places = h.counts + (uint64_t)tile * h.padded;
@@ -308,17 +226,27 @@ static __global__ void place_kernel(const __grid_constant__ KmCall call)
         }
 }
 
-/* Sums of a cluster's rows, binary32 of `piece` of them, binary64 beyond: words lane + 32 w. By the whole warp. */
-template <int DIM, int PIECE>
-static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, int n,
+/* Sums of a cluster's rows as they are, or POINTS of their points; binary32 of `piece` of them, binary64 beyond: words
+ * lane + 32 w. By the whole warp. */
+template <int DIM, int PIECE, bool POINTS>
+static __device__ __forceinline__ void sum_members(const KmView &h, int begin, int n,
                                                    double (&sums)[(DIM + 63) / 64][2])
 {
         constexpr int n_words = (DIM + 63) / 64, ahead = DIM == 256 ? 16 : 32; /* rows that are requested at once */
         const int lane = (int)threadIdx.x & 31;
-        float part[n_words][2] = {};
+        float part[n_words][2] = {}, row_mean[n_words][2] = {}, middle[n_words][2] = {};
+#pragma unroll
+        for (int w = 0; POINTS && w < n_words; w++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                        if (lane + 32 * w < DIM / 2) {
+                                row_mean[w][e] = h.row_mean[2 * (lane + 32 * w) + e];
+                                middle[w][e] = h.middle[2 * (lane + 32 * w) + e];
+                        }
         int next = h.order[begin + min(lane, n - 1)];
         for (int first = 0; first < n; first += 32) {
                 const int here = min(n - first, 32), own = next;
+                const float own_scale = POINTS ? h.scales[own] : 0.0f;
                 next = h.order[begin + min(first + 32 + lane, n - 1)];
                 for (int r = 0; r < here; r += ahead) {
                         uint32_t x[ahead][n_words];
@@ -335,10 +263,17 @@ static __device__ __forceinline__ void sum_members(const KmHead &h, int begin, i
                         for (int i = 0; i < ahead; i++) {
                                 if (r + i >= here) /* the same for all */
                                         continue;
+                                const float scale = POINTS ? __shfl_sync(km_all, own_scale, r + i) : 0.0f;
 #pragma unroll
                                 for (int w = 0; w < n_words; w++) {
-                                        part[w][0] = __fadd_rn(part[w][0], km_widen(x[i][w] & 0xffff, h.is_f16));
-                                        part[w][1] = __fadd_rn(part[w][1], km_widen(x[i][w] >> 16, h.is_f16));
+                                        float low = km_widen(x[i][w] & 0xffff, h.is_f16),
+                                              high = km_widen(x[i][w] >> 16, h.is_f16);
+                                        if (POINTS) {
+                                                low = km_point(low, row_mean[w][0], scale, middle[w][0]);
+                                                high = km_point(high, row_mean[w][1], scale, middle[w][1]);
+                                        }
+                                        part[w][0] = __fadd_rn(part[w][0], low);
+                                        part[w][1] = __fadd_rn(part[w][1], high);
                                 }
                         }
                 }
@@ -362,38 +297,31 @@ static __device__ __forceinline__ uint32_t km_narrow(float x, bool is_f16)
         return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/* A warp has a cluster: where its centre goes, or, in the end, the mean that stays of it. */
-template <int DIM, bool LAST>
-static __global__ void __launch_bounds__(warp_threads) means_kernel(const __grid_constant__ KmCall call)
+/* A warp has a cluster: where its centre goes. */
+template <int DIM, bool CENTRED>
+static __global__ void __launch_bounds__(km_warp_threads) move_kernel(const __grid_constant__ KmCall call)
 {
         constexpr int n_words = (DIM + 63) / 64;
-        __shared__ float means[per_block][DIM];
-        const KmHead h = km_head(call, (int)blockIdx.y);
-        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, c = (int)blockIdx.x * per_block + warp;
-        if (c >= h.k || h.state[DCI_GPU_KMEANS_BAD] != 0 || (!LAST && h.state[DCI_GPU_KMEANS_DONE] != 0))
+        __shared__ float means[km_per_block][DIM];
+        const KmView h = km_view(call, (int)blockIdx.y);
+        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, c = (int)blockIdx.x * km_per_block + warp;
+        if (c >= h.k || km_done(h))
                 return;
         const int begin = h.starts[c], n = h.starts[c + 1] - begin;
         if (n == 0)
                 return;
         double sums[n_words][2] = {};
-        sum_members<DIM, LAST ? DCI_GPU_KMEANS_MEANT : DCI_GPU_KMEANS_SUMMED>(h, begin, n, sums);
+        sum_members<DIM, DCI_GPU_KMEANS_SUMMED, CENTRED>(h, begin, n, sums);
 #pragma unroll
-        for (int w = 0; w < n_words; w++) {
-                const int word = lane + 32 * w;
-                if (word >= DIM / 2)
-                        break;
-                const float low = __double2float_rn(__ddiv_rn(sums[w][0], (double)n)),
-                            high = __double2float_rn(__ddiv_rn(sums[w][1], (double)n));
-                if (LAST) {
-                        reinterpret_cast<uint32_t *>(h.means + (uint64_t)c * DIM * 2)[word] =
-                                km_narrow(low, h.is_f16) | km_narrow(high, h.is_f16) << 16;
-                } else {
-                        means[warp][2 * word] = low;
-                        means[warp][2 * word + 1] = high;
+        for (int w = 0; w < n_words; w++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                        const int at = 2 * (lane + 32 * w) + e;
+                        const double mean = __ddiv_rn(sums[w][e], (double)n);
+                        if (at < DIM)
+                                means[warp][at] =
+                                        __double2float_rn(CENTRED ? __dadd_rn(mean, (double)h.middle[at]) : mean);
                 }
-        }
-        if (LAST)
-                return;
         __syncwarp();
         float x[DIM / 32];
 #pragma unroll
@@ -405,73 +333,84 @@ static __global__ void __launch_bounds__(warp_threads) means_kernel(const __grid
         const float scale = __fdiv_rn(1.0f, __fsqrt_rn(norm2));
 #pragma unroll
         for (int t = 0; t < DIM / 32; t++)
-                x[t] = km_point(x[t], scale, h.middle[lane + 32 * t]);
+                x[t] = __fsub_rn(__fmul_rn(x[t], scale), h.middle[lane + 32 * t]);
         km_put<DIM>(h, c, x);
+}
+
+/* A warp has a cluster: the mean that stays of its keys, or of its values. */
+template <int DIM>
+static __global__ void __launch_bounds__(km_warp_threads)
+        mean_kernel(const __grid_constant__ KmCall call, bool of_values)
+{
+        constexpr int n_words = (DIM + 63) / 64;
+        KmView h = km_view(call, (int)blockIdx.y);
+        const int lane = (int)threadIdx.x & 31, c = (int)blockIdx.x * km_per_block + ((int)threadIdx.x >> 5);
+        if (c >= h.k || h.head_state[DCI_GPU_KMEANS_BAD] != 0)
+                return;
+        if (of_values) {
+                h.rows = call.args.values + (uint64_t)blockIdx.y * call.args.value_head_step;
+                h.row_step = call.args.value_step;
+                h.means = call.args.value_means + (h.means - call.args.means);
+        }
+        const int begin = h.starts[c], n = h.starts[c + 1] - begin;
+        if (n == 0)
+                return;
+        double sums[n_words][2] = {};
+        sum_members<DIM, DCI_GPU_KMEANS_MEANT, false>(h, begin, n, sums);
+        uint32_t *to = reinterpret_cast<uint32_t *>(h.means + (uint64_t)c * DIM * 2);
+#pragma unroll
+        for (int w = 0; w < n_words; w++)
+                if (lane + 32 * w < DIM / 2)
+                        to[lane + 32 * w] = km_narrow(__double2float_rn(__ddiv_rn(sums[w][0], (double)n)), h.is_f16) |
+                                            km_narrow(__double2float_rn(__ddiv_rn(sums[w][1], (double)n)), h.is_f16)
+                                                    << 16;
 }
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-/* Launches one after another; after an error none. */
-struct Queue {
-        cudaStream_t stream;
-        cudaError_t error;
-
-        template <class K, class... A> void launch(K kernel, dim3 grid, int n_threads, const A &...args)
-        {
-                if (error == cudaSuccess)
-                        error = launch_kernel({stream, false}, grid, (unsigned)n_threads, 0, kernel, args...);
-        }
-};
-
-static dim3 grid_of(int n, int n_heads)
-{
-        return dim3((unsigned)((n + per_block - 1) / per_block), (unsigned)n_heads);
-}
-
 /* Rows to centres, and in order. */
-template <int DIM> static void queue_labels(Queue &queue, const KmCall &call, int round, int attempt)
+template <int DIM> static void queue_labels(KmQueue &queue, const KmCall &call, int round, int attempt)
 {
+        const int n_views = call.args.n_heads * call.n_segments;
         if (queue.error == cudaSuccess)
                 queue.error = dci_gpu_cuda_kmeans_assign(&call, queue.stream);
-        queue.launch(settle_kernel<DIM>, dim3((unsigned)call.args.n_heads), settle_threads, call, round, attempt);
-        queue.launch(
-                share_kernel,
-                dim3((unsigned)((call.args.n_clusters + warp_threads - 1) / warp_threads), (unsigned)call.args.n_heads),
-                warp_threads, call);
-        queue.launch(place_kernel, grid_of(call.n_tiles, call.args.n_heads), warp_threads, call);
+        queue.launch(settle_kernel<DIM>, dim3((unsigned)n_views), settle_threads, call, round, attempt);
+        queue.launch(place_kernel, km_grid(call.n_tiles, n_views), km_warp_threads, call);
 }
 
 template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args, cudaStream_t stream)
 {
-        const KmCall call = {args, dci_gpu_kmeans_work(args.n_heads, args.dim, args.n_rows, args.n_clusters),
-                             dci_gpu_kmeans_padded(args.n_clusters), dci_gpu_kmeans_tiles(args.n_rows)};
-        Queue queue = {stream, cudaSuccess};
-        const dim3 clusters = grid_of(args.n_clusters, args.n_heads);
-        queue.launch(begin_kernel, dim3(1), 256, call);
-        queue.launch(prepare_kernel<DIM>, grid_of(args.n_rows, args.n_heads), warp_threads, call);
-        queue.launch(middle_kernel<DIM>, dim3((unsigned)args.n_heads), DIM * middle_groups, call);
-        queue.launch(start_kernel<DIM>, grid_of(call.padded, args.n_heads), warp_threads, call);
+        const KmCall rounds = km_call(args, true), whole = km_call(args, false);
+        const dim3 clusters = km_grid(args.n_clusters, args.n_heads),
+                   shares = km_grid(rounds.padded, args.n_heads * rounds.n_segments);
+        KmQueue queue = {stream, dci_gpu_cuda_kmeans_prepare(&rounds, stream)};
         for (int round = 0; round < args.n_rounds; round++) {
-                queue_labels<DIM>(queue, call, round, -1);
-                queue.launch(means_kernel<DIM, false>, clusters, warp_threads, call);
+                queue_labels<DIM>(queue, rounds, round, -1);
+                if (args.centred != 0)
+                        queue.launch(move_kernel<DIM, true>, shares, km_warp_threads, rounds);
+                else
+                        queue.launch(move_kernel<DIM, false>, shares, km_warp_threads, rounds);
         }
+        if (rounds.n_segments > 1 && queue.error == cudaSuccess)
+                queue.error = dci_gpu_cuda_kmeans_join(&rounds, &whole, stream);
         for (int attempt = 0; attempt <= DCI_GPU_KMEANS_LAST_TRIES; attempt++)
-                queue_labels<DIM>(queue, call, args.n_rounds, attempt);
-        queue.launch(means_kernel<DIM, true>, clusters, warp_threads, call);
+                queue_labels<DIM>(queue, whole, args.n_rounds, attempt);
+        queue.launch(mean_kernel<DIM>, clusters, km_warp_threads, whole, false);
+        if (args.values != nullptr)
+                queue.launch(mean_kernel<DIM>, clusters, km_warp_threads, whole, true);
         return queue.error;
 }
 
 extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args)
 {
         (void)gpu;
-        if (args->n_clusters < 1 || args->n_clusters > args->n_rows || args->n_clusters > DCI_GPU_KMEANS_MOST ||
-            args->n_rounds < 1 || args->n_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || args->n_heads < 1 ||
-            args->n_heads > 65535)
+        if (dci_gpu_kmeans_takes(args) == 0)
                 return dci_fail(
                         DCI_ERR_LIMIT,
-                        "%d clusters of %d rows in %d rounds, %d heads: the device's kernel takes %d, %d and 65535",
-                        args->n_clusters, args->n_rows, args->n_rounds, args->n_heads, DCI_GPU_KMEANS_MOST,
-                        DCI_GPU_KMEANS_MAX_ROUNDS);
+                        "%d clusters of %d rows in %d rounds, %d heads, segments of %d rows: the device's kernel "
+                        "takes %d, %d and %d of all heads' segments",
+                        args->n_clusters, args->n_rows, args->n_rounds, args->n_heads, args->segment_rows,
+                        DCI_GPU_KMEANS_MOST, DCI_GPU_KMEANS_MAX_ROUNDS, DCI_GPU_KMEANS_VIEWS);
         if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
         const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What kernels of clusters share (args/kmeans.h): where a head's parts are, points, canonical sums, centres.
+/* What kernels of clusters share (args/kmeans.h): where a view's parts are, points, canonical sums, centres.
  *
  * A canonical sum is 16 partial sums; lanes l and l + 16 of a warp take elements l, l + 16, .. in turn where a warp
  * works on one vector, and half a warp sums up one of its own where it works on two. Every product and sum is rounded
@@ -20,55 +20,104 @@ constexpr int km_tile = DCI_GPU_KMEANS_TILE;
 constexpr float km_most_norm2 = FLT_MAX / 256.0f, km_least_norm2 = 0x1p-80f, km_least_fit = 0x1p-36f;
 /* The offset of centres that only fill up: finite, since proposals have numbers in their last bits. */
 constexpr float km_nobody = FLT_MAX / 4.0f;
+constexpr int km_warp_threads = 128,
+              km_per_block = km_warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
 
-/* One head's parts. */
-struct KmHead {
+/* What a launch works on: a head's segment, or a head with all of its rows and clusters. Rows and clusters are numbered
+ * within it. */
+struct KmView {
         const unsigned char *rows;
         uint64_t row_step;
-        float *scales, *fits, *centres, *offsets, *middle;
+        float *scales, *fits, *centres, *offsets;
+        const float *middle, *row_mean;
+        float2 *bounds; /* by row: the length of the point, and what it lost to rounding */
+        uint4 *points;
         uint16_t *packed;
-        int32_t *labels, *counts, *sizes, *order, *starts, *state;
+        int32_t *labels, *counts, *sizes, *order, *starts, *state, *head_state;
         unsigned char *means;
-        int n, k, padded, n_tiles;
+        int n, k, first_row, first_cluster, padded, n_tiles;
         bool is_f16, fused;
 };
 
-/* A call, and what follows from it. */
+/* A call, and whether its launches are for segments. */
 struct KmCall {
         dci_gpu_kmeans_args args;
         dci_gpu_kmeans_parts parts;
-        int padded, n_tiles;
+        dci_gpu_kmeans_sizes sizes;
+        int segment, n_segments, padded, n_tiles; /* rows and number of views of a head; of a view */
 };
 
-static __device__ __forceinline__ KmHead km_head(const KmCall &call, int head)
+static inline KmCall km_call(const dci_gpu_kmeans_args &args, bool of_segments)
+{
+        const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(&args);
+        return of_segments ? KmCall{args,
+                                    dci_gpu_kmeans_work(&args),
+                                    sizes,
+                                    sizes.segment,
+                                    sizes.n_segments,
+                                    sizes.segment_padded,
+                                    sizes.segment_tiles}
+                           : KmCall{args, dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles};
+}
+
+/* View number `number`: the segments of a head one after the other. */
+static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
 {
         const dci_gpu_kmeans_args &a = call.args;
         const dci_gpu_kmeans_parts &parts = call.parts;
-        const uint64_t h = (uint64_t)head, n = (uint64_t)a.n_rows, k = (uint64_t)a.n_clusters, dim = (uint64_t)a.dim,
-                       padded = (uint64_t)call.padded;
-        KmHead out;
-        out.n = a.n_rows;
-        out.k = a.n_clusters;
+        const bool of_segments = call.n_segments > 1;
+        const int head = number / call.n_segments, segment = number - head * call.n_segments;
+        const uint64_t h = (uint64_t)head, n = (uint64_t)a.n_rows, k = (uint64_t)a.n_clusters, dim = (uint64_t)a.dim;
+        /* Centres of segments come first. */
+        const uint64_t before = !of_segments && call.sizes.n_segments > 1
+                                        ? (uint64_t)a.n_heads * (uint64_t)call.sizes.n_segments *
+                                                  (uint64_t)call.sizes.segment_padded
+                                        : 0,
+                       slot = before + (uint64_t)number * (uint64_t)call.padded;
+        KmView out;
+        out.first_row = segment * call.segment;
+        out.n = min(call.segment, a.n_rows - out.first_row);
+        out.first_cluster = (int)(k * (uint64_t)out.first_row / n);
+        out.k = (int)(k * (uint64_t)(out.first_row + out.n) / n) - out.first_cluster;
         out.padded = call.padded;
-        out.n_tiles = call.n_tiles;
-        out.rows = a.rows + h * a.head_step;
+        out.n_tiles = (out.n + km_tile - 1) / km_tile;
+        const uint64_t row = h * n + (uint64_t)out.first_row;
+        out.rows = a.rows + h * a.head_step + (uint64_t)out.first_row * a.row_step;
         out.row_step = a.row_step;
-        out.scales = reinterpret_cast<float *>(a.work + parts.scales) + h * n;
-        out.fits = reinterpret_cast<float *>(a.work + parts.fits) + h * n;
-        out.labels = reinterpret_cast<int32_t *>(a.work + parts.labels) + h * n;
-        out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) + h * padded * (uint64_t)out.n_tiles;
-        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) + h * padded;
-        out.centres = reinterpret_cast<float *>(a.work + parts.centres) + h * padded * dim;
-        out.packed = reinterpret_cast<uint16_t *>(a.work + parts.packed) + h * padded * dim;
-        out.offsets = reinterpret_cast<float *>(a.work + parts.offsets) + h * padded;
+        out.scales = reinterpret_cast<float *>(a.work + parts.scales) + row;
+        out.fits = reinterpret_cast<float *>(a.work + parts.fits) + row;
+        out.labels = reinterpret_cast<int32_t *>(a.work + parts.labels) + row;
+        out.bounds = reinterpret_cast<float2 *>(a.work + parts.bounds) + row;
+        out.points = reinterpret_cast<uint4 *>(a.work + parts.points) +
+                     (h * (uint64_t)((a.n_rows + DCI_GPU_KMEANS_GROUP - 1) / DCI_GPU_KMEANS_GROUP) +
+                      (uint64_t)(out.first_row / DCI_GPU_KMEANS_GROUP)) *
+                             (DCI_GPU_KMEANS_GROUP * dim / 8);
+        out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) +
+                     (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_tiles;
+        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) + slot;
+        out.centres = reinterpret_cast<float *>(a.work + parts.centres) + slot * dim;
+        out.packed = reinterpret_cast<uint16_t *>(a.work + parts.packed) + slot * dim;
+        out.offsets = reinterpret_cast<float *>(a.work + parts.offsets) + slot;
         out.middle = reinterpret_cast<float *>(a.work + parts.middles) + h * dim;
-        out.order = a.order + h * n;
-        out.starts = a.starts + h * (k + 1);
-        out.state = a.states + h * DCI_GPU_KMEANS_STATES;
+        out.row_mean = reinterpret_cast<float *>(a.work + parts.row_means) + h * dim;
+        out.order = a.order + row;
+        out.starts = of_segments ? reinterpret_cast<int32_t *>(a.work + parts.starts) +
+                                           (uint64_t)number * (uint64_t)(call.padded + 1)
+                                 : a.starts + h * (k + 1);
+        out.head_state = a.states + h * DCI_GPU_KMEANS_STATES;
+        out.state = of_segments ? reinterpret_cast<int32_t *>(a.work + parts.states) +
+                                          (uint64_t)number * DCI_GPU_KMEANS_STATES
+                                : out.head_state;
         out.means = a.means + h * k * dim * 2;
         out.is_f16 = a.dtype == DCI_F16;
         out.fused = a.isa != DCI_ISA_SCALAR;
         return out;
+}
+
+/* Nothing is left to do. */
+static __device__ __forceinline__ bool km_done(const KmView &v)
+{
+        return v.k == 0 || v.state[DCI_GPU_KMEANS_DONE] != 0 || v.head_state[DCI_GPU_KMEANS_BAD] != 0;
 }
 
 static __device__ __forceinline__ float km_widen(uint32_t half, bool is_f16)
@@ -76,15 +125,26 @@ static __device__ __forceinline__ float km_widen(uint32_t half, bool is_f16)
         return is_f16 ? __half2float(__ushort_as_half((unsigned short)half)) : __uint_as_float(half << 16);
 }
 
-static __device__ __forceinline__ float km_element(const KmHead &h, int row, int element)
+static __device__ __forceinline__ float km_element(const KmView &h, int row, int element)
 {
         const unsigned char *at = h.rows + (uint64_t)row * h.row_step;
         return km_widen(__ldg(reinterpret_cast<const uint16_t *>(at) + element), h.is_f16);
 }
 
-static __device__ __forceinline__ float km_point(float element, float scale, float middle)
+/* In unit length. Rows that are not centred have a mean of zero. */
+static __device__ __forceinline__ float km_unit(float element, float row_mean, float scale)
 {
-        return __fsub_rn(__fmul_rn(element, scale), middle);
+        return __fmul_rn(__fsub_rn(element, row_mean), scale);
+}
+
+static __device__ __forceinline__ float km_point(float element, float row_mean, float scale, float middle)
+{
+        return __fsub_rn(km_unit(element, row_mean, scale), middle);
+}
+
+static __device__ __forceinline__ float km_point_at(const KmView &v, int row, int element)
+{
+        return km_point(km_element(v, row, element), v.row_mean[element], v.scales[row], v.middle[element]);
 }
 
 static __device__ __forceinline__ float km_step(float a, float b, float sum, bool fused)
@@ -122,22 +182,58 @@ template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(int c
                (uint64_t)(e % 8);
 }
 
+/* The greatest length of several, by bits: none is negative. */
+static __device__ __forceinline__ void km_raise(int32_t *to, float length)
+{
+        atomicMax(to, __float_as_int(length));
+}
+
 /* Centre c is where x says, as those of km_norm2. Needs all lanes. */
-template <int DIM> static __device__ __forceinline__ void km_put(const KmHead &h, int c, const float (&x)[DIM / 32])
+template <int DIM> static __device__ __forceinline__ void km_put(const KmView &v, int c, const float (&x)[DIM / 32])
 {
         const int lane = (int)threadIdx.x & 31;
-        const float norm2 = km_norm2<DIM>(x, h.fused);
+        const float norm2 = km_norm2<DIM>(x, v.fused);
+        float lost2 = 0.0f;
 #pragma unroll
         for (int t = 0; t < DIM / 32; t++) {
-                h.centres[(uint64_t)c * DIM + lane + 32 * t] = x[t];
-                h.packed[km_packed_at<DIM>(c, lane + 32 * t)] = __half_as_ushort(__float2half_rn(x[t]));
+                const __half half = __float2half_rn(x[t]);
+                const float lost = x[t] - __half2float(half);
+                lost2 += lost * lost;
+                v.centres[(uint64_t)c * DIM + lane + 32 * t] = x[t];
+                v.packed[km_packed_at<DIM>(c, lane + 32 * t)] = __half_as_ushort(half);
         }
+#pragma unroll
+        for (int with = 16; with > 0; with /= 2)
+                lost2 += __shfl_xor_sync(km_all, lost2, with);
         if (lane == 0) {
-                h.offsets[c] = __fmul_rn(0.5f, norm2);
-                atomicMax(h.state + DCI_GPU_KMEANS_LONGEST, __float_as_int(__fsqrt_rn(norm2)));
+                v.offsets[c] = __fmul_rn(0.5f, norm2);
+                km_raise(v.state + DCI_GPU_KMEANS_LONGEST, __fsqrt_rn(norm2));
+                km_raise(v.state + DCI_GPU_KMEANS_LOST, __fsqrt_rn(lost2));
         }
 }
 
+/* Launches one after another; after an error none. */
+struct KmQueue {
+        cudaStream_t stream;
+        cudaError_t error;
+
+        template <class K, class... A> void launch(K kernel, dim3 grid, int n_threads, const A &...args)
+        {
+                if (error == cudaSuccess)
+                        error = launch_kernel({stream, false}, grid, (unsigned)n_threads, 0, kernel, args...);
+        }
+};
+
+/* A warp each for n things of every view, or head. */
+static inline dim3 km_grid(int n, int n_views)
+{
+        return dim3((unsigned)((n + km_per_block - 1) / km_per_block), (unsigned)n_views);
+}
+
+/* cuda/kmeans/kmeans_prepare.cu: rows as points, and the centres that `rounds` begin with. Then, with segments, those of
+ * all segments of a head together. */
+extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, cudaStream_t stream);
+extern "C" cudaError_t dci_gpu_cuda_kmeans_join(const KmCall *rounds, const KmCall *whole, cudaStream_t stream);
 /* cuda/kmeans/kmeans_assign.cu: labels of all rows, how many moved, and how many rows each tile has of each. */
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream);
 

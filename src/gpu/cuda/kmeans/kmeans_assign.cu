@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /* Every row to the best centre (args/kmeans.h). A warp has 32 rows, 16 of dimension 256, as points rounded to f16 in
- * registers, and goes through all centres, which come to shared memory tile by tile. Of its part of the centres a lane
+ * registers, and goes through all centres of its view, which come to shared memory tile by tile. Of its part of the centres a lane
  * keeps for each row the two greatest proposals and the value of a third; four lanes share a row and put together what
  * they have. Where the error's bound leaves a doubt, canonical sums decide between two centres or among all. */
 #include "gpu/cuda/bulk.cuh"
@@ -101,50 +101,31 @@ struct KmDoubt {
 template <int DIM> struct KmShared {
         __align__(16) unsigned char stage[2][KmShape<DIM>::stage_bytes];
         __align__(16) float offsets[2][KmShape<DIM>::centres];
-        float middle[DIM];
+        float middle[DIM], row_mean[DIM];
         KmDoubt doubts[km_tile]; /* between two from the front, among all from the back */
         int32_t labels[km_tile];
-        float lengths2[km_tile];
-        union {
-                uint4 slots[KmShape<DIM>::n_threads]; /* first */
-                int32_t counts[DCI_GPU_KMEANS_MOST];
-        };
+        float2 bounds[km_tile];
+        int32_t counts[DCI_GPU_KMEANS_MOST];
         uint64_t best; /* of a row in doubt among all: its score's order, and the centre's complement */
-        int32_t n_doubts, n_wide, head;
+        int32_t n_doubts, n_wide, view;
 };
 
-/* Eight elements of a row as a point, rounded to f16; adds up its squared length. */
-static __device__ __forceinline__ uint4 pack_eight(const uint4 &raw, const KmHead &h, float scale, const float *middle,
-                                                   float *length2)
+/* Twice what a proposal may be off from the canonical score, from above: what the point and the centres have lost to
+ * rounding to f16; sums in binary32 in any order, cut or rounded, canonical ones besides; the difference to the offset;
+ * and the last bits, which are a number's. Lengths are themselves rounded. */
+template <int DIM>
+static __device__ __forceinline__ float slack_of(const float2 &bounds, float longest, float most_lost, int bits)
 {
-        const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-        uint32_t out[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-                const float a = km_point(km_widen(words[j] & 0xffff, h.is_f16), scale, middle[2 * j]);
-                const float b = km_point(km_widen(words[j] >> 16, h.is_f16), scale, middle[2 * j + 1]);
-                *length2 += a * a + b * b;
-                const __half2 both = __floats2half2_rn(a, b);
-                out[j] = *reinterpret_cast<const uint32_t *>(&both);
-        }
-        return make_uint4(out[0], out[1], out[2], out[3]);
-}
-
-/* Twice what a proposal may be off from the canonical score, from above, for a point of this length: rounding to f16 of
- * both (2^-11 of it, and 2^-25 of small elements), sums in binary32 in any order, cut or rounded, canonical ones
- * besides; the difference to the offset; and the last bits, which are a number's. */
-template <int DIM> static __device__ __forceinline__ float slack_of(float length2, float longest, int bits)
-{
-        const float tiny = sqrtf((float)DIM) * 0x1p-25f, gamma = (4.0f * DIM + 320.0f) * 0x1p-24f;
-        const float length = sqrtf(length2) * 1.001f + 0x1p-60f, most = longest * 1.001f + 0x1p-60f;
-        const float lost = length * 0x1p-11f + tiny, lost_there = most * 0x1p-11f + tiny;
+        const float gamma = (4.0f * DIM + 320.0f) * 0x1p-24f, least = 0x1p-60f;
+        const float length = bounds.x * 1.001f + least, lost = bounds.y * 1.001f + least;
+        const float most = longest * 1.001f + least, lost_there = most_lost * 1.001f + least;
         const float numbered = __int_as_float((127 - 23 + bits) << 23) * 1.0625f;
         const float bound = lost * most + (length + lost) * lost_there + gamma * (length + lost) * (most + lost_there) +
                             (0x1p-21f + numbered) * (length * most + most * most);
         return 2.0f * bound;
 }
 
-template <int DIM> static __device__ __forceinline__ void bring_stage(KmShared<DIM> &s, const KmHead &h, int number)
+template <int DIM> static __device__ __forceinline__ void bring_stage(KmShared<DIM> &s, const KmView &h, int number)
 {
         constexpr int bytes = KmShape<DIM>::stage_bytes;
         const unsigned char *from = reinterpret_cast<const unsigned char *>(h.packed) + (uint64_t)number * bytes,
@@ -172,7 +153,7 @@ static __device__ __forceinline__ void propose(KmShared<DIM> &s, const KmCall &c
                 ptx_copy16_wait();
                 __syncthreads(); /* it is there, and the one before has been read */
                 if (stage + 1 < n_stages)
-                        bring_stage(s, km_head(call, s.head), stage + 1);
+                        bring_stage(s, km_view(call, s.view), stage + 1);
 #pragma unroll 2
                 for (int eight = 0; eight < per / 8; eight++) {
                         const uint32_t number = (uint32_t)(stage * (per / 8) + eight) * 2;
@@ -202,7 +183,7 @@ static __device__ __forceinline__ void propose(KmShared<DIM> &s, const KmCall &c
 
 /* The canonical score of a centre, by half a warp; both halves get their own. */
 template <int DIM>
-static __device__ __forceinline__ float score_of(const KmHead &h, const float (&point)[DIM / 16], int centre)
+static __device__ __forceinline__ float score_of(const KmView &h, const float (&point)[DIM / 16], int centre)
 {
         const float *at = h.centres + (uint64_t)centre * DIM + (threadIdx.x & 15);
         float sum = 0.0f;
@@ -214,19 +195,20 @@ static __device__ __forceinline__ float score_of(const KmHead &h, const float (&
 
 /* A row in doubt as half a warp has it. */
 template <int DIM>
-static __device__ __forceinline__ void point_of(const KmShared<DIM> &s, const KmHead &h, int row,
+static __device__ __forceinline__ void point_of(const KmShared<DIM> &s, const KmView &h, int row,
                                                 float (&point)[DIM / 16])
 {
         const int l = (int)threadIdx.x & 15;
         const float scale = __ldcg(h.scales + row);
 #pragma unroll
         for (int t = 0; t < DIM / 16; t++)
-                point[t] = km_point(km_element(h, row, l + 16 * t), scale, s.middle[l + 16 * t]);
+                point[t] =
+                        km_point(km_element(h, row, l + 16 * t), s.row_mean[l + 16 * t], scale, s.middle[l + 16 * t]);
 }
 
 /* Between two centres, by a warp: each half has one; equal ones by number. */
 template <int DIM>
-static __device__ __forceinline__ int32_t decide(const KmShared<DIM> &s, const KmHead &h, int first_row,
+static __device__ __forceinline__ int32_t decide(const KmShared<DIM> &s, const KmView &h, int first_row,
                                                  const KmDoubt &doubt)
 {
         const bool upper = (threadIdx.x >> 4 & 1) != 0;
@@ -240,7 +222,7 @@ static __device__ __forceinline__ int32_t decide(const KmShared<DIM> &s, const K
 
 /* Among all centres, by the whole block: half a warp has every so manieth. */
 template <int DIM>
-static __device__ __forceinline__ void decide_widely(KmShared<DIM> &s, const KmHead &h, int first_row, int32_t row)
+static __device__ __forceinline__ void decide_widely(KmShared<DIM> &s, const KmView &h, int first_row, int32_t row)
 {
         constexpr int n_halves = KmShape<DIM>::n_threads / 16, at_once = 4;
         const int half = (int)threadIdx.x >> 4;
@@ -274,8 +256,8 @@ static __device__ __forceinline__ void decide_widely(KmShared<DIM> &s, const KmH
 
 /* What the lanes have, put together: a label, or a doubt. */
 template <int DIM>
-static __device__ __forceinline__ void settle(KmShared<DIM> &s, const KmHead &h, int first_row, const KmProposals &own,
-                                              int row, float longest, uint32_t keep)
+static __device__ __forceinline__ void settle(KmShared<DIM> &s, const KmView &h, int first_row, const KmProposals &own,
+                                              int row, float longest, float most_lost, uint32_t keep)
 {
         KmTop top;
         top.begin(own, keep);
@@ -283,7 +265,7 @@ static __device__ __forceinline__ void settle(KmShared<DIM> &s, const KmHead &h,
         top.join(2);
         if ((threadIdx.x & 3) != 0 || first_row + row >= h.n)
                 return;
-        const float least = top.first - slack_of<DIM>(s.lengths2[row], longest, __popc(~keep));
+        const float least = top.first - slack_of<DIM>(s.bounds[row], longest, most_lost, __popc(~keep));
         const int32_t at = (int32_t)(top.centres & 0xffff);
         s.labels[row] = at;
         if (top.second < least)
@@ -295,7 +277,7 @@ static __device__ __forceinline__ void settle(KmShared<DIM> &s, const KmHead &h,
 }
 
 /* Rows in doubt get their labels. Needs all threads. */
-template <int DIM> static __device__ __forceinline__ void decide_all(KmShared<DIM> &s, const KmHead &h, int first_row)
+template <int DIM> static __device__ __forceinline__ void decide_all(KmShared<DIM> &s, const KmView &h, int first_row)
 {
         const int warp = (int)threadIdx.x >> 5;
         for (int i = warp; i < s.n_doubts; i += KmShape<DIM>::n_warps) {
@@ -308,7 +290,7 @@ template <int DIM> static __device__ __forceinline__ void decide_all(KmShared<DI
 }
 
 /* What the block found out to memory: labels, who moved, and how many of each. */
-template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s, const KmHead &h, int first_row)
+template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s, const KmView &h, int first_row)
 {
         const int i = (int)threadIdx.x, row = first_row + i;
         bool moved = false;
@@ -331,39 +313,23 @@ template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s
         }
 }
 
-/* The warp's rows as points, of which a lane has eight elements of each 32; their squared lengths. They go through
- * shared memory, so that the compiler does not work on many at once: there are no registers for that. */
+/* The warp's rows as points, of which a lane has eight elements of each 32, as they were packed. */
 template <int DIM>
-static __device__ __forceinline__ void take_points(KmShared<DIM> &s, const KmHead &h, int first_row,
+static __device__ __forceinline__ void take_points(const KmView &h, int first_row,
                                                    uint4 (&points)[KmShape<DIM>::row_tiles][2][DIM / 32])
 {
-        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
-        uint4 *slot = s.slots + threadIdx.x;
+        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, last = (h.n - 1) / DCI_GPU_KMEANS_GROUP;
 #pragma unroll
-        for (int t = 0; t < KmShape<DIM>::row_tiles; t++)
+        for (int t = 0; t < KmShape<DIM>::row_tiles; t++) {
+                /* Rows past the end repeat some others. */
+                const int group = min(first_row / DCI_GPU_KMEANS_GROUP + warp * KmShape<DIM>::row_tiles + t, last);
+                const uint4 *from = h.points + (uint64_t)group * (2 * DIM) + lane;
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                        /* Rows past the end repeat the last one. */
-                        const int at = (warp * KmShape<DIM>::row_tiles + t) * 16 + 8 * r + g,
-                                  row = min(first_row + at, h.n - 1);
-                        const unsigned char *from = h.rows + (uint64_t)row * h.row_step + 16 * c;
-                        const float scale = h.scales[row];
-                        float length2 = 0.0f;
-                        uint4 raw[DIM / 32];
+                for (int r = 0; r < 2; r++)
 #pragma unroll
                         for (int j = 0; j < DIM / 32; j++)
-                                raw[j] = __ldg(reinterpret_cast<const uint4 *>(from + 64 * j));
-#pragma unroll
-                        for (int j = 0; j < DIM / 32; j++) {
-                                *slot = pack_eight(raw[j], h, scale, s.middle + 32 * j + 8 * c, &length2);
-                                __syncwarp();
-                                points[t][r][j] = *slot;
-                        }
-                        length2 += __shfl_xor_sync(km_all, length2, 1);
-                        length2 += __shfl_xor_sync(km_all, length2, 2);
-                        if (c == 0)
-                                s.lengths2[at] = length2; /* read by the same thread */
-                }
+                                points[t][r][j] = __ldcg(from + (r * (DIM / 32) + j) * 32);
+        }
 }
 
 template <int DIM>
@@ -377,35 +343,39 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
         uint4 points[n_tiles][2][DIM / 32];
         KmProposals tops[n_tiles][2];
         const uint32_t keep = ~0u << number_bits(call.padded);
-        const KmHead before = km_head(call, (int)blockIdx.y);
-        if (before.state[DCI_GPU_KMEANS_DONE] != 0) /* the same for all */
+        const KmView before = km_view(call, (int)blockIdx.y);
+        if (km_done(before) || first_row >= before.n) /* the same for all */
                 return;
         bring_stage(s, before, 0);
-        for (int i = (int)threadIdx.x; i < DIM; i += n_threads)
+        take_points<DIM>(before, first_row, points);
+        for (int i = (int)threadIdx.x; i < DIM; i += n_threads) {
                 s.middle[i] = before.middle[i];
+                s.row_mean[i] = before.row_mean[i];
+        }
+        for (int i = (int)threadIdx.x; i < km_tile; i += n_threads)
+                s.bounds[i] = before.bounds[min(first_row + i, before.n - 1)];
         if (threadIdx.x == 0) {
                 s.n_doubts = s.n_wide = 0;
-                s.head = (int32_t)blockIdx.y;
+                s.view = (int32_t)blockIdx.y;
         }
-        __syncthreads();
-        take_points(s, before, first_row, points);
+        __syncthreads(); /* the view's number is there */
 #pragma unroll
         for (int t = 0; t < n_tiles; t++)
                 for (int r = 0; r < 2; r++)
                         tops[t][r].begin();
-        __syncthreads(); /* slots have been read */
         for (int i = (int)threadIdx.x; i < call.padded; i += n_threads)
                 s.counts[i] = 0;
         propose(s, call, points, tops, keep);
         /* Computed again from a number that the compiler does not know, as in `propose`, to save registers. */
-        const KmHead h = km_head(call, s.head);
-        const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]);
+        const KmView h = km_view(call, s.view);
+        const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]),
+                    most_lost = __int_as_float(h.state[DCI_GPU_KMEANS_LOST]);
 #pragma unroll
         for (int t = 0; t < n_tiles; t++)
 #pragma unroll
                 for (int r = 0; r < 2; r++)
                         settle(s, h, first_row, tops[t][r], (warp * n_tiles + t) * 16 + 8 * r + (lane >> 2), longest,
-                               keep);
+                               most_lost, keep);
         __syncthreads();
         decide_all(s, h, first_row);
         __syncthreads();
@@ -414,7 +384,7 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
 
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)
 {
-        const dim3 grid((unsigned)call->n_tiles, (unsigned)call->args.n_heads);
+        const dim3 grid((unsigned)call->n_tiles, (unsigned)(call->args.n_heads * call->n_segments));
         return with_dim(call->args.dim, cudaErrorInvalidValue, [&](auto dim) {
                 return launch_kernel({stream, false}, grid, KmShape<dim.value>::n_threads, 0, assign_kernel<dim.value>,
                                      *call);

@@ -10,13 +10,6 @@
 
 constexpr int gate_threads = 1024, gate_warps = gate_threads / 32;
 
-/* A row's part of what is kept. */
-template <typename T>
-static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_selection_cache &d, int row)
-{
-        return reinterpret_cast<T *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * d.row_bytes);
-}
-
 /* --- the gate ----------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ float query_at(const dci_gpu_gate_args &a, uint64_t at)
@@ -35,20 +28,29 @@ static __device__ __forceinline__ double sum_of_warp(double x)
         return x;
 }
 
-/* The cosine of a query with the one that is kept, whose place it takes; by one warp. */
-static __device__ __forceinline__ double turn_query(const dci_gpu_gate_args &a, uint64_t from, float *kept)
+constexpr int most_elements = DCI_GPU_MAX_DIM / 32; /* of a lane */
+
+/* A lane's part of the query that is kept. Plans since have long ended, so this needs no turn. */
+static __device__ __forceinline__ void load_kept(const dci_gpu_gate_args &a, const float *kept,
+                                                 float (&y)[most_elements])
 {
-        constexpr int most = DCI_GPU_MAX_DIM / 32;
+#pragma unroll
+        for (int e = 0; e < most_elements; e++)
+                y[e] = e < a.dim / 32 ? __ldcg(kept + 32 * e + (threadIdx.x & 31)) : 0.0f;
+}
+
+/* The cosine of a query with the one that is kept, y, whose place it takes; by one warp. */
+static __device__ __forceinline__ double turn_query(const dci_gpu_gate_args &a, uint64_t from,
+                                                    const float (&y)[most_elements], float *kept)
+{
         const int lane = threadIdx.x & 31, n = a.dim / 32;
-        float x[most], y[most];
+        float x[most_elements];
         double of_now = 0.0, of_both = 0.0, of_kept = 0.0;
 #pragma unroll
-        for (int e = 0; e < most; e++) {
+        for (int e = 0; e < most_elements; e++)
                 x[e] = e < n ? query_at(a, from + 32 * e + lane) : 0.0f;
-                y[e] = e < n ? kept[32 * e + lane] : 0.0f;
-        }
 #pragma unroll
-        for (int e = 0; e < most; e++) {
+        for (int e = 0; e < most_elements; e++) {
                 x[e] = __fmul_rn(x[e], a.scale);
                 of_now += (double)x[e] * (double)x[e];
                 of_both += (double)x[e] * (double)y[e];
@@ -68,29 +70,31 @@ static __global__ void __launch_bounds__(gate_threads, 1) gate_kernel(const __gr
         __shared__ double cosines[DCI_GPU_MAX_HEADS], turns[DCI_GPU_MAX_HEADS];
         __shared__ int decides;
         const int sequence = blockIdx.x, thread = threadIdx.x, warp = thread >> 5;
-        ptx_take_turn();
-        const int row = __ldca(a.rows + sequence), n = __ldca(a.n_tokens + sequence),
-                  n_grouped = __ldca(a.n_grouped + sequence);
-        const int n_queries = a.n_heads * a.group;
-        dci_gpu_view view;
-        DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
+        const int row = __ldcg(a.rows + sequence), n = __ldcg(a.n_tokens + sequence),
+                  n_grouped = __ldcg(a.n_grouped + sequence), n_queries = a.n_heads * a.group;
         int32_t *state = part_of_row(a.selection.state, a.selection, row),
                 *due = a.due + (uint64_t)sequence * a.n_heads;
+        const bool listed = __ldcg(state + DCI_GPU_SELECTION_LISTED) != 0, compares = a.how != DCI_GPU_GATE_PERIOD;
+        const int since = __ldcg(state + DCI_GPU_SELECTION_SINCE);
+        float *kept = compares ? part_of_row(a.selection.queries, a.selection, row) : nullptr, y[most_elements];
+        if (compares && warp < n_queries)
+                load_kept(a, kept + (uint64_t)warp * a.dim, y);
+        ptx_take_turn();
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
         if (!view.sparse) {
                 for (int h = thread; h < a.n_heads; h += gate_threads)
                         due[h] = 0;
                 return;
         }
-        const bool listed = state[DCI_GPU_SELECTION_LISTED] != 0;
-        const int since = state[DCI_GPU_SELECTION_SINCE];
-        if (a.how != DCI_GPU_GATE_PERIOD) { /* the same for all threads, as all that barriers depend on */
-                float *kept = part_of_row(a.selection.queries, a.selection, row);
-                for (int q = warp; q < n_queries; q += gate_warps) {
-                        const double cosine = turn_query(a, ((uint64_t)sequence * n_queries + q) * a.query_ld,
-                                                         kept + (uint64_t)q * a.dim);
-                        if ((thread & 31) == 0)
-                                cosines[q] = cosine;
-                }
+        /* The same for all threads, as all that barriers depend on. */
+        for (int q = warp; compares && q < n_queries; q += gate_warps) {
+                if (q != warp)
+                        load_kept(a, kept + (uint64_t)q * a.dim, y);
+                const double cosine =
+                        turn_query(a, ((uint64_t)sequence * n_queries + q) * a.query_ld, y, kept + (uint64_t)q * a.dim);
+                if ((thread & 31) == 0)
+                        cosines[q] = cosine;
         }
         __syncthreads();
         for (int h = thread; h < a.n_heads && a.how != DCI_GPU_GATE_PERIOD; h += gate_threads) {
@@ -185,21 +189,8 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
                         a.counts[list] = 0;
                 return;
         }
-        const int32_t *kept = part_of_row(a.selection.lists, a.selection, row) + (uint64_t)head * a.selection.room;
-        const int count = part_of_row(a.selection.counts, a.selection, row)[head], room = min(view.room, a.stride);
-        uint32_t taken = 0;
-        /* Best first, as far as there is room. */
-        for (int first = 0; first < count && taken < (uint32_t)room; first += n_threads) {
-                const int i = first + thread, token = i < count ? kept[i] : view.n_candidates;
-                const bool counts = token < view.n_candidates;
-                uint32_t total;
-                const uint32_t at = taken + block_prefix(counts, s.sums, &total);
-                if (counts && at < (uint32_t)room)
-                        tokens[at] = token;
-                taken += total;
-        }
-        taken = min(taken, (uint32_t)room);
-        __syncthreads();
+        const uint32_t taken =
+                read_kept(s, a.selection, row, head, view.n_candidates, min(view.room, a.stride), tokens);
         drop_scores(a, list, (int)taken, [&](int i) { return tokens[i]; });
         __syncthreads();
         const uint32_t written = put_in_order(s, bits, tokens, (int)taken, view.n_candidates, a.sizes.sink,

@@ -403,8 +403,11 @@ static __global__ void __launch_bounds__(n_threads, 2)
         /* On their way before it is known how many there are. */
         Batch<G> batch;
         load_batch<G>(batch, job.scores, 0, (int)blockIdx.x, (int)gridDim.x, rows_of_scores<HOW>(args));
-        if (!settle<HOW>(args, job, asked))
+        if (!settle<HOW>(args, job, asked)) {
+                if (HOW != by_unit && args.takes != 0 && blockIdx.x == 0)
+                        take_kept(args, job, asked, s, r);
                 return;
+        }
         for (int q = warp; q < args.group; q += n_warps)
                 if (HOW == by_mean)
                         top_query(args, s, job.list, q);
@@ -417,6 +420,10 @@ static __global__ void __launch_bounds__(n_threads, 2)
                 select_alone<G, HOW>(args, job, s, r, batch, p, plan.key_room);
         else if (find_part<G, HOW>(args, job, s, r, batch, p))
                 finish<G, HOW>(args, job, s, r, p, plan.key_room);
+        else
+                return;
+        if (HOW != by_unit && args.takes != 0)
+                take_kept(args, job, asked, s, r);
 }
 
 /* --- launch ------------------------------------------------------------------------------------------------------- */
@@ -425,7 +432,9 @@ template <int G, int HOW>
 static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
 {
         const int n_lists = args->n_sequences * args->n_heads, most = 2 * cuda->multiprocessors / n_lists;
-        const int n_groups = rows_of_scores<HOW>(*args);
+        const int n_groups = HOW != by_unit && args->likely_groups > 0 && args->likely_groups < args->max_groups
+                                     ? args->likely_groups
+                                     : rows_of_scores<HOW>(*args);
         constexpr int of_groups = HOW == by_unit ? 2 : 1; /* a unit takes as long as that many groups, usually */
         int n_blocks = 1;
         while (of_groups * n_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
@@ -496,6 +505,8 @@ static dci_status check(const dci_gpu_select_args *args)
                         DCI_ERR_LIMIT,
                         "weighing %d of pages of 2^%d tokens: the device's kernel takes 1 to %d, and shifts to 16",
                         args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
+        if (args->takes != 0 && (args->selection.lists == nullptr || is_of_units(*args)))
+                return dci_fail(DCI_ERR_LIMIT, "lists that are to be taken from a selection that is not kept");
         if (args->n_clusters != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
         if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MAX_LISTS || args->max_groups > 1 << 28)

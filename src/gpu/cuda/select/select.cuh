@@ -501,4 +501,31 @@ static __device__ __forceinline__ uint32_t put_in_order(Shared &s, uint32_t *bit
         return written;
 }
 
+/* A row's part of what is kept. */
+template <typename T>
+static __device__ __forceinline__ T *part_of_row(T *first, const dci_gpu_selection_cache &d, int row)
+{
+        return reinterpret_cast<T *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * d.row_bytes);
+}
+
+/* Candidates of a list that is kept, best first, as far as there is room; returns how many. */
+static __device__ __forceinline__ uint32_t read_kept(Shared &s, const dci_gpu_selection_cache &d, int row, int head,
+                                                     int n_candidates, int room, int32_t *tokens)
+{
+        const int32_t *kept = part_of_row(d.lists, d, row) + (uint64_t)head * d.room;
+        const int count = part_of_row(d.counts, d, row)[head];
+        uint32_t taken = 0;
+        for (int first = 0; first < count && taken < (uint32_t)room; first += n_threads) {
+                const int i = first + (int)threadIdx.x, token = i < count ? kept[i] : n_candidates;
+                const bool counts = token < n_candidates;
+                uint32_t total;
+                const uint32_t at = taken + block_prefix(counts, s.sums, &total);
+                if (counts && at < (uint32_t)room)
+                        tokens[at] = token;
+                taken += total;
+        }
+        __syncthreads();
+        return min(taken, (uint32_t)room);
+}
+
 #endif

@@ -111,7 +111,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
         const bool keeps = args.selection.lists != nullptr;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
-        if (threadIdx.x == 0 && blockIdx.x == 0 && job.head == 0 && !keeps)
+        if (threadIdx.x == 0 && blockIdx.x == 0 && job.head == 0 && (!keeps || args.takes != 0))
                 put_header(args, blockIdx.z, view, asked.n);
         job.n_candidates = view.n_candidates;
         job.room = args.none ? 0 : min(keeps ? args.selection.room : view.room, args.stride);
@@ -257,6 +257,24 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
         const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink, out);
         if (threadIdx.x == 0)
                 args.counts[job.list] = (int32_t)count;
+}
+
+/* Writes the plan's list from the selection cache; by one block, whatever it has done before. */
+static __device__ __noinline__ void take_kept(const dci_gpu_select_args &args, Job job, const Asked &asked, Shared &s,
+                                              Rooms r)
+{
+        dci_gpu_view view;
+        DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
+        __syncthreads(); /* what is kept has been written */
+        uint32_t written = 0;
+        if (view.sparse) {
+                const uint32_t taken = read_kept(s, args.selection, job.row, job.head, view.n_candidates,
+                                                 min(view.room, args.stride), r.tokens);
+                written = put_in_order(s, r.bits, r.tokens, (int)taken, view.n_candidates, args.sizes.sink,
+                                       args.positions + (uint64_t)job.list * args.stride);
+        }
+        if (threadIdx.x == 0)
+                args.counts[job.list] = (int32_t)written;
 }
 
 /* Writes the units: of n keys those that reach `low`, which are one more than are wanted; the least one counts only
