@@ -139,15 +139,16 @@ START_TEST(unusual_numbers_and_lengths)
                 CASE("bad", DCI_GPU_CUBOIDS, 4, 64, 9, DCI_F16, DCI_F16, 2, 4, 2, false, true, true, BAD_QUERIES,
                      PACK(SIZES), PACK(LENGTHS), 0, 0),
                 CASE("one candidate", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_BF16, 2, 0, 7, false, true, true, NORMAL,
-                     PACK(4, 8, 12, 1), PACK(13, 12, 14), 0, 0),
+                     PACK(.sink = 4, .window = 8, .budget = 12, .unit = 1), PACK(13, 12, 14), 0, 0),
                 CASE("borders of chunks", DCI_GPU_CODES, 4, 64, 4, DCI_BF16, DCI_BF16, 2, 0, 64, false, false, true,
-                     NORMAL, PACK(16, 64, 96, 1), PACK(592, 593, 1104), 0, 0),
+                     NORMAL, PACK(.sink = 16, .window = 64, .budget = 96, .unit = 1), PACK(592, 593, 1104), 0, 0),
                 CASE("borders of blocks", DCI_GPU_CODES, 2, 128, 5, DCI_BF16, DCI_BF16, 1, 0, 1, false, false, true,
-                     NORMAL, PACK(16, 64, 96, 1), PACK(80 + 31, 80 + 32, 80 + 33), 0, 0),
+                     NORMAL, PACK(.sink = 16, .window = 64, .budget = 96, .unit = 1), PACK(80 + 31, 80 + 32, 80 + 33),
+                     0, 0),
                 CASE("a wide window", DCI_GPU_CODES, 4, 128, 4, DCI_F16, DCI_BF16, 2, 0, 4, false, true, true, NORMAL,
-                     PACK(12, 300, 400, 16), PACK(1500, 420, 900), 37, 0),
+                     PACK(.sink = 12, .window = 300, .budget = 400, .unit = 16), PACK(1500, 420, 900), 37, 0),
                 CASE("no sink", DCI_GPU_MEANS, 4, 128, 4, DCI_BF16, DCI_BF16, 3, 4, 4, false, false, true, NORMAL,
-                     PACK(0, 64, 128, 16), PACK(LENGTHS), 16, 0),
+                     PACK(.sink = 0, .window = 64, .budget = 128, .unit = 16), PACK(LENGTHS), 16, 0),
                 CASE("no kept tokens", DCI_GPU_CODES, 4, 128, 4, DCI_BF16, DCI_BF16, 2, 0, 4, false, true, false,
                      NORMAL, PACK(SIZES), PACK(LENGTHS), 0, 0),
                 CASE("long", DCI_GPU_CODES, 1, 64, 2, DCI_BF16, DCI_BF16, 1, 0, 1, false, true, false, NORMAL,
@@ -155,9 +156,9 @@ START_TEST(unusual_numbers_and_lengths)
                 CASE("long", DCI_GPU_CODES, 4, 64, 1, DCI_BF16, DCI_BF16, 1, 0, 2, false, true, false, NORMAL,
                      PACK(SIZES), PACK(600, 530000, 300), 0, 3),
                 CASE("large pages", DCI_GPU_MINMAX, 4, 64, 4, DCI_BF16, DCI_BF16, 1, 9, 1, false, false, false, NORMAL,
-                     PACK(16, 64, 256, 512), PACK(400000, 300, 300), 0, 9),
+                     PACK(.sink = 16, .window = 64, .budget = 256, .unit = 512), PACK(400000, 300, 300), 0, 9),
                 CASE("long lists of pages", DCI_GPU_MEANS, 4, 64, 4, DCI_BF16, DCI_BF16, 1, 3, 2, false, false, true,
-                     NORMAL, PACK(16, 64, 256, 8), PACK(20000, 3000, 300), 0, 0)};
+                     NORMAL, PACK(.sink = 16, .window = 64, .budget = 256, .unit = 8), PACK(20000, 3000, 300), 0, 0)};
         for (size_t i = 0; i < COUNT(cases); i++)
                 score_go(&gpu, &cases[i], 300 + i);
 }

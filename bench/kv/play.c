@@ -116,6 +116,8 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
         } else {
                 c->sink = BENCH_SINK;
                 c->window = KVBENCH_WINDOW;
+                c->budget_counts = DCI_KV_COUNT_ALL;
+                c->observed_keep = 0;
         }
         if (o->budget_counts > 0)
                 c->budget_counts = o->budget_counts;

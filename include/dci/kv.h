@@ -150,15 +150,16 @@ enum {
  *           arXiv:2505.13109).
  *
  * The first plan selects. A stored list is used as far as the budget allows: recent tokens that came since take the
- * place of its last ones, and tokens that have joined groups since make room again, up to budget - sink - window (where
- * not all groups are ranked: the room of the plan that selected). A plan counts if it omits tokens, also when it is
- * repeated for the same tokens.
+ * place of its last ones where they count, and tokens that have joined groups since make room again, up to the longest
+ * list, which is the budget less what always counts (sink + window, see DCI_KV_COUNT_*; where not all groups are
+ * ranked: the room of the plan that selected). A plan counts if it omits tokens, also when it is repeated for the same
+ * tokens.
  *
  * dci_kv_fork copies lists and queries. A layer drops its lists, so that its next plan selects, where dci_kv_fork,
  * dci_kv_truncate or dci_kv_step_abort remove candidates that they were selected from, which never happens within the
  * rollback; otherwise the lists of an aborted step's plans stay, unless the prompt ended in it. Files hold no lists.
- * Memory, taken with the sequence: per layer 4 (budget - sink - window) bytes for each kv head, and with BOUNDARY and
- * AHEAD 4 dim_k for each query head.
+ * Memory, taken with the sequence: per layer 4 bytes per token of the longest list for each kv head, and with BOUNDARY
+ * and AHEAD 4 dim_k for each query head.
  */
 enum {
         DCI_KV_EVERY_STEP = 1,
@@ -348,10 +349,11 @@ typedef struct dci_kv_config {
         /*
          * DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens
          * that come later are recent, and attended to, until cluster_every of them are older than the rollback:
-         * dci_kv_maintain gives those clusters of their own. They count in the budget: when recent tokens would take
-         * more than half of it, dci_kv_reserve clusters them earlier, in clusters of few tokens, provisionally; as soon
-         * as provisional clusters hold cluster_every tokens together, these are clustered again as if the budget had
-         * waited. Other groups ignore these fields. 0 (default): the preset's, or clusterkv's where it has none.
+         * dci_kv_maintain gives those clusters of their own. With COUNT_ALL they count in the budget: when recent
+         * tokens would take more than half of it, dci_kv_reserve clusters them earlier, in clusters of few tokens,
+         * provisionally; as soon as provisional clusters hold cluster_every tokens together, these are clustered again
+         * as if the budget had waited. Other groups ignore these fields. 0 (default): the preset's, or clusterkv's
+         * where it has none.
          */
         /** a cluster's on average, 1 to DCI_KV_MAX_TOKENS; clusterkv 80, retroinfer 16 */
         size_t cluster_tokens;
@@ -399,16 +401,16 @@ typedef struct dci_kv_config {
          * oldest segments are moved out of it, as many as fit an eighth of the buffer and at least one, as soon as they
          * are older than the rollback. A segment ends before a token at which BOUNDARY found a boundary of the layer's
          * queries (other schedules find none), with the prompt, and at segment_buffer / 2 tokens. All kv heads of a
-         * layer have the same segments. When recent tokens would take more than half of the budget, dci_kv_reserve
-         * moves segments out earlier, and cuts them if it must. After a truncation inside the prompt's clusters,
-         * dci_kv_maintain or dci_kv_reserve clusters the remaining tokens again.
+         * layer have the same segments. With COUNT_ALL, when recent tokens would take more than half of the budget,
+         * dci_kv_reserve moves segments out earlier, and cuts them if it must. After a truncation inside the prompt's
+         * clusters, dci_kv_maintain or dci_kv_reserve clusters the remaining tokens again.
          */
-        /** tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): half of the budget, at most 512 */
+        /** tokens, 2 to DCI_KV_MAX_TOKENS; 0 (default): with COUNT_ALL half of the budget, at most 512; else 512 */
         size_t segment_buffer;
         /**
-         * SELECT_SCAN over codes: so many times as many tokens as there is room for (budget - sink - window, if that is
-         * more) are ranked again by their keys. A plan that uses a stored list reads no keys, and its tail goes by
-         * codes alone. 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4
+         * SELECT_SCAN over codes: so many times as many tokens as there is room for (or as the longest list has, if
+         * that is more) are ranked again by their keys. A plan that uses a stored list reads no keys, and its tail goes
+         * by codes alone. 1 to 64; 0 (default): the preset's, 1, codes decide; sketch+verify 4
          */
         double verify;
         /*
@@ -418,24 +420,25 @@ typedef struct dci_kv_config {
          * candidates is a candidate's importance. At the level avx512 its products are those of keys and queries
          * rounded to bytes, row by row: a logit is right to some hundredth of what logits spread, and tokens of nearly
          * the same importance may change places; at other levels, and where logits may be 2^24 or more, they are in
-         * binary32. The most important ones are static: static_share * (budget - sink - window) of them, rounded down
-         * to whole pages. Candidates are stored in the order [static ones, best first; the others as they were stored],
-         * pages are cut from it, and all their summaries are rebuilt. Later candidates form pages by position after
-         * these, until the next order includes them. Rows stay in their slots; an order is a list. Tails but DROP are
-         * refused. With frozen_prompt the candidates stay those of the prompt, and orders are renewed all the same.
+         * binary32. The most important ones are static: static_share of the longest list of so many tokens (with
+         * COUNT_ALL budget - sink - window), rounded down to whole pages. Candidates are stored in the order [static
+         * ones, best first; the others as they were stored], pages are cut from it, and all their summaries are
+         * rebuilt. Later candidates form pages by position after these, until the next order includes them. Rows stay
+         * in their slots; an order is a list. Tails but DROP are refused. With frozen_prompt the candidates stay those
+         * of the prompt, and orders are renewed all the same.
          */
         /**
          * 0 to 1; default 0.25. 0: pages by position, and no queries are needed. -1: once per layer, at the prompt's
-         * end, as many as the best budget - sink - window candidates of the first and the last observed query have in
-         * common, the mean over the query heads (PRKV, appendix G); 0.25 where a prompt has no more candidates than
-         * those or no observed queries
+         * end, as many as the best candidates of the first and of the last observed query have in common, each time as
+         * many as the longest list has; the mean over the query heads (PRKV, appendix G). 0.25 where a prompt has no
+         * more candidates than those or no observed queries
          */
         double static_share;
         /*
          * SELECT_SCAN over codes, one list for all query heads, tails DROP and SUMS: groups first, then codes. The mean
          * keys of consecutive preselect_tokens candidates have codes, too, made as those of keys. A plan ranks these by
          * the sum over the query heads of the softmax over all means, adds up those of the same 16 consecutive
-         * candidates, and scores only the tokens of the best ones: preselect * (budget - sink - window) of them,
+         * candidates, and scores only the tokens of the best ones: preselect times the longest list of them,
          * preselect_least if that is more, and up to 15 for whole sixteens. Then it goes on as without preselect, with
          * shares over the scored, sink and recent tokens. Where there are no more candidates than that it is the scan
          * of all of them, to the bit. Cost: of the scan, 1 / preselect_tokens, and the part of the candidates that is
@@ -486,9 +489,10 @@ DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size)
 /**
  * Sets a config that dci_kv_config_init prepared to a preset at a budget with the sizes and the accounting of its paper
  * or its authors' program (docs/presets.md#published-sizes): preset, budget, budget_counts, budget_share, combine,
- * page_tokens, sink, window, rollback, segment_buffer, segment_least, tau, period, ring, static_share, observed_keep and
- * observed_pool. All other fields stay, and these can be changed afterwards. Presets that are no published system get
- * their defaults. Whether the system can have the budget is checked when the config is used. Errors: no such preset.
+ * page_tokens, sink, window, rollback, segment_buffer, segment_least, tau, period, ring, static_share, observed_keep
+ * and observed_pool. All other fields stay, and these can be changed afterwards. Presets that are no published system
+ * get their defaults. Whether the system can have the budget is checked when the config is used. Errors: no such
+ * preset.
  */
 DCI_API dci_status dci_kv_config_published(dci_kv_config *config, int32_t preset, size_t budget);
 
@@ -505,9 +509,9 @@ DCI_API int32_t dci_kv_preset_of(const char *name);
  *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to
  *    groups (pages, clusters, or single tokens), which have summaries. `recent`: the window and the tokens that have no
  *    group yet.
- *  - budget: tokens attended to per kv head, sink and recent included. A sequence with no more tokens than that attends
- *    to all. Recent tokens are always attended to: a step of very many tokens may exceed the budget with them until the
- *    next one.
+ *  - budget: tokens attended to per kv head; budget_counts says which of them count: by default all, sink and recent
+ *    included. A sequence attends to all its tokens while it has no more than a plan could attend to. Recent tokens are
+ *    always attended to: a step of very many tokens may exceed the budget with them until the next one.
  *  - candidates: tokens that have summaries; the selected ones, with sink and recent, are the plan.
  *
  * Keys are those of attention, after rotary embedding. Errors: a call that fails changes no sequence; a step happens
@@ -553,8 +557,9 @@ DCI_API dci_status dci_kv_close(dci_kv *kv, int64_t sequence);
 /**
  * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more
  * tokens each (NULL: 1). Also builds groups when dci_kv_maintain was not called and recent tokens would take more than
- * half the budget. Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and available. No sequence has changed then;
- * scratch, tables and blocks that were taken stay with the dci_kv for the next call.
+ * half the budget (clusters and segments that do not count: when they are due). Errors: DCI_ERR_FULL names the bytes
+ * (or blocks) wanted and available. No sequence has changed then; scratch, tables and blocks that were taken stay with
+ * the dci_kv for the next call.
  */
 DCI_API dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens);
 

@@ -134,7 +134,8 @@ typedef struct dci_gpu_kv_config {
         size_t max_sequences; /**< on the device at the same time; 1 (default) to 4,096 */
         size_t max_tokens;    /**< of a sequence; default 131,072 */
         /**
-         * latest tokens on the device, per lane: at least the budget, rounded up to a power of two; 0 (default): that.
+         * latest tokens on the device, per lane: at least the budget, or what is recent and does not count in it if
+         * that is more (DCI_KV_COUNT_*), rounded up to a power of two; 0 (default): that.
          * Older ones among a plan's recent tokens are read in host memory
          */
         size_t ring_tokens;

@@ -210,6 +210,39 @@ def test_choices_replace_the_presets():
         assert kv.info() == same.info()
 
 
+@pytest.mark.parametrize(
+    ("counts", "listed"), [("all", 96), ("sink_and_window", 96), ("sink", 112), ("selected", 128)]
+)
+def test_a_budget_counts_what_it_is_told_to(counts, listed):
+    text = Text(600)
+    kv, name = started(text, "topk", budget=128, budget_counts=counts, sink=16, window=16)
+    plan = kv.plan(1, name, text.queries[1, -1])
+    assert kv.info().budget_counts == counts
+    assert plan.counts.tolist() == [[listed] * N_KV_HEADS]
+
+
+def test_a_budget_may_be_a_share_of_the_tokens():
+    text = Text(600)
+    kv, name = started(text, "topk", budget=512, budget_share=0.25, sink=16, window=16)
+    assert kv.plan(1, name, text.queries[1, -1]).counts.tolist() == [[600 // 4 // 16 * 16 - 32] * N_KV_HEADS]
+
+
+def test_published_sizes_are_those_of_the_paper_but_for_what_is_given():
+    with kv_of("prkv", budget=256, published=True) as kv:
+        info = kv.info()
+        assert (info.page_tokens, info.sink, info.window, info.rollback) == (32, 0, 64, 64)
+        assert info.budget_counts == "selected"
+    with kv_of("icecache", budget=64, published=True) as kv:
+        assert (kv.info().page_tokens, kv.info().sink) == (8, 16)
+    with kv_of("clusterkv", budget=256, published=True, sink=8, budget_counts="all", rollback=32, window=32) as kv:
+        info = kv.info()
+        assert (info.sink, info.rollback, info.budget_counts, info.combine) == (8, 32, "all", "each")
+    with kv_of("snapkv", budget=256, observed_keep=False, observed_pool=1) as kv:
+        assert not kv.info().observed_keep
+    with pytest.raises(dci.InvalidError, match=r"expected 112 .* lower sink, rollback, window or page_tokens"):
+        kv_of("icecache", budget=64, rollback=64)
+
+
 # A little less than what each kept when this was written: the share of the attention on all tokens that is on those attended
 # to, over the share on those that NumPy chooses by exact keys. "lowbit" leaves the rest to its tail.
 KEPT = {

@@ -44,7 +44,7 @@ typedef struct dci_gpu_sizes {
         int32_t fixed, counted;
         /* Not 0: the budget is share * 2^-32 of the tokens in whole pages, but at least `least` and at most `budget` */
         uint64_t share;
-        int32_t page, least;
+        int32_t page, least; /* page: a power of two */
 } dci_gpu_sizes;
 
 typedef struct dci_gpu_view {
@@ -60,10 +60,9 @@ typedef struct dci_gpu_view {
                 (out).n_candidates = old_ < (n_grouped) ? old_ : (n_grouped);                                          \
                 (out).room = (sizes).budget;                                                                           \
                 if ((sizes).share != 0) {                                                                              \
-                        const int32_t some_ = (int32_t)((uint64_t)(n) * (sizes).share >> 32) / (sizes).page;           \
-                        const int32_t part_ = some_ * (sizes).page;                                                    \
-                        const int32_t least_ = part_ > (sizes).least ? part_ : (sizes).least;                          \
-                        (out).room = least_ < (out).room ? least_ : (out).room;                                        \
+                        const int32_t some_ = (int32_t)((uint64_t)(n) * (sizes).share >> 32) & -(sizes).page;          \
+                        const int32_t part_ = some_ > (sizes).least ? some_ : (sizes).least;                           \
+                        (out).room = part_ < (out).room ? part_ : (out).room;                                          \
                 }                                                                                                      \
                 (out).room -= (sizes).fixed ? (sizes).counted : (n) - (out).n_candidates;                              \
                 (out).room = (out).room > 0 ? (out).room : 0;                                                          \
