@@ -347,7 +347,9 @@ typedef struct dci_kv_config {
         double refit;
         uint64_t seed; /**< of rotations, promotions, and first centroids of clusters; default 0 */
         /*
-         * DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Tokens
+         * DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Of more
+         * than 4,096 clusters k-means would take a time that grows with the square of n: such a prompt is divided evenly
+         * into as few parts as have 4,096 clusters each at most, and each part is clustered by itself. Tokens
          * that come later are recent, and attended to, until cluster_every of them are older than the rollback:
          * dci_kv_maintain gives those clusters of their own. With COUNT_ALL they count in the budget: when recent
          * tokens would take more than half of it, dci_kv_reserve clusters them earlier, in clusters of few tokens,
@@ -360,7 +362,7 @@ typedef struct dci_kv_config {
         size_t cluster_every; /**< cluster_tokens to DCI_KV_MAX_TOKENS; clusterkv 320, retroinfer 1,024 */
         /**
          * k-means runs within so many consecutive tokens, rounded up to a multiple of 32; clusterkv DCI_KV_MAX_TOKENS,
-         * retroinfer 8,192
+         * louiskv and retroinfer 8,192. Then every key goes to the nearest of all centroids
          */
         size_t cluster_segment;
         size_t cluster_rounds; /**< at most, 1 to 1,000; clusterkv 20, retroinfer 10 */

@@ -312,12 +312,15 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  *
  * Clusters and segments are the host's. Plans of the step that ends a prompt attend to everything; they store no lists,
  * and the next plan selects. The device clusters a prompt for the host, to the same bits, queued by this call, and the
- * host takes its clusters over (dci_gpu_kv_info.n_clustered), under these conditions: RAW keys in one segment, at most
- * 4,096 clusters and 64 rounds, no cluster_most, summary MEAN (clusterkv); a prompt of one step, or one whose rows are
- * named; no key of the head has length 0. The first prompt's end takes memory for it: on the device 20 bytes a token,
- * 10 dim bytes a cluster and 1/64 byte for each pair of both, for each kv head; in locked host memory 4 bytes a token
- * and 2 dim bytes a cluster, for each kv head and layer. It is kept for later prompts; if there is none, or
- * max_device_bytes does not allow it, the host clusters, heads and layers on all threads, before the next step.
+ * host takes its clusters over (dci_gpu_kv_info.n_clustered), under these conditions: at most 64 rounds, no cluster_most,
+ * summary MEAN (clusterkv, louiskv; retroinfer's centred keys and mean values, too); a prompt of one step, or one whose
+ * rows are named; no key of the head has length 0. The caller's stream copies the prompt's keys; clustering has a stream
+ * of its own and runs concurrently with the model's next layers, and the next layer's copy waits until the one before is
+ * clustered. It takes memory, from a prompt's end until the host has taken its clusters: on the device 4 dim + 24 bytes
+ * a token, 14 dim bytes a cluster and 1/64 byte for each pair of both, for each kv head (SUMS: 2 dim bytes a token more);
+ * in locked host memory, which later prompts use again, 4 bytes a token and 2 dim bytes a cluster, for each kv head and
+ * layer. If there is none, or max_device_bytes does not allow it, the host clusters, heads and layers on all threads,
+ * before the next step.
  *
  * Learned codes: the host's workers fit the transforms as a prompt's rows arrive, as for host plans; a head's transform
  * takes 67 KB of device memory at 128 elements.
