@@ -431,6 +431,28 @@ typedef struct dci_kv_config {
          * the hook for each: devices lock pieces whole. 0 (default): 256 KiB; at most 2^40
          */
         size_t piece_bytes;
+        /*
+         * GROUP_TREE: levels of nodes, and P-DCI (Li and Malik 2017) among what is below nodes (IceCache, algorithms 2
+         * to 4). docs/presets.md has the rules, docs/measurements/presets.md what they cost and keep.
+         */
+        /**
+         * chance of a node to be one of the level above, too, (0, 0.5], and so on while a level has more than 32 nodes:
+         * prompts are formed, pages inserted and queries led through all levels. The published code has 0.2. -1: one
+         * level, with all of whose nodes keys and queries are compared. 0 (default): queries as with -1; above 3,072
+         * nodes, some 100,000 tokens, prompts and pages go through levels of 0.2, which takes less time
+         */
+        double tree_promotion_subseq;
+        /**
+         * random directions that P-DCI finds the nodes and rows nearest to a query by, of those below the opened
+         * nodes, and those that an insert compares with; 0 to 32; 0 (default): all are compared. The published code has
+         * 1. 4 bytes each per place of a page and per node
+         */
+        size_t tree_simple_indices;
+        /**
+         * share of them that P-DCI retrieves, (0, 1]; 1: all; 0 (default): as published, 0.8 for queries and 0.6 for
+         * inserts. A prompt retrieves all
+         */
+        double tree_retrieve;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
