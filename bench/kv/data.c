@@ -113,8 +113,7 @@ static dci_status repeat_rows(dci_context *helper, const kvbench_trace *trace, s
                         for (size_t j = 0; j < dim; j++)
                                 out[(prompt + i) * dim + j] =
                                         (float)((double)old[i % prompt * dim + j] + spread[j] * dci_rng_normal(rng));
-                memcpy(out + (prompt + more) * dim, old + prompt * dim,
-                       (trace->tokens - prompt) * dim * sizeof *out);
+                memcpy(out + (prompt + more) * dim, old + prompt * dim, (trace->tokens - prompt) * dim * sizeof *out);
                 status = bench_rows_convert(helper, trace->name, dtype, &made);
         }
         dci_free(helper, spread, dim, sizeof *spread);

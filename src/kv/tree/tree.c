@@ -180,7 +180,7 @@ void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree)
         dci_kv_free(kv, tree, tree->n_bytes);
 }
 
-static void clear_levels(dci_kv_tree *tree)
+void dci_kv_tree_clear_levels(dci_kv_tree *tree)
 {
         tree->n_levels = 1;
         tree->n_levelled = 0;
@@ -198,19 +198,21 @@ static void copy_projections(const dci_kv *kv, const dci_kv_tree *from, dci_kv_t
                        from->n_pages * kv->config.page_tokens * width);
 }
 
-/* Levels of a tree with less room may have no arrays yet. */
+/* A level that either tree has no room for has no nodes that count. */
 static void copy_level(const dci_kv *kv, const dci_kv_tree *from, size_t l, dci_kv_tree_level *to)
 {
         const dci_kv_tree_level *level = &from->levels[l];
-        const size_t n = dci_kv_tree_level_size(from, l);
-        to->n = level->n;
-        to->n_placed = level->n_placed;
-        to->n_parents = level->n_parents;
-        if (level->parents != NULL) {
+        const bool there = l == 0 || (level->nodes != NULL && to->nodes != NULL);
+        const size_t n = there ? dci_kv_tree_level_size(from, l) : 0;
+        const bool placed = there && level->parents != NULL && to->parents != NULL;
+        to->n = l == 0 ? 0 : n;
+        to->n_placed = placed ? level->n_placed : 0;
+        to->n_parents = placed ? level->n_parents : 0;
+        if (placed) {
                 memcpy(to->parents, level->parents, n * sizeof *to->parents);
                 memcpy(to->parent_scores, level->parent_scores, n * sizeof *to->parent_scores);
         }
-        if (level->nodes == NULL)
+        if (l == 0 || n == 0)
                 return;
         memcpy(to->nodes, level->nodes, n * sizeof *to->nodes);
         memcpy(to->rows, level->rows, n * sizeof *to->rows);
@@ -253,7 +255,8 @@ void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to
                 copy_level(kv, from, l, &to->levels[l]);
         for (size_t l = 1; l < DCI_KV_TREE_LEVELS; l++)
                 if (from->levels[l].nodes == NULL && to->levels[l].nodes != NULL)
-                        clear_levels(to); /* there was no room for them: dci_kv_tree_relate draws them again */
+                        dci_kv_tree_clear_levels(
+                                to); /* there was no room for them: dci_kv_tree_relate draws them again */
 }
 
 dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void *memory)
@@ -289,7 +292,7 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
 void dci_kv_tree_clear(dci_kv_tree *tree)
 {
         tree->n = tree->n_nodes = tree->n_pages = tree->n_free = 0;
-        clear_levels(tree);
+        dci_kv_tree_clear_levels(tree);
 }
 
 void dci_kv_tree_add_node(dci_kv_tree *tree, size_t candidate, float lift)

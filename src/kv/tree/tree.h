@@ -126,6 +126,8 @@ void dci_kv_tree_attach(const dci_kv *kv, dci_kv_tree *tree, size_t node, int32_
 /* Members of a page. */
 size_t dci_kv_tree_page_fill(const dci_kv *kv, const dci_kv_tree *tree, size_t page);
 void dci_kv_tree_clear(dci_kv_tree *tree);
+/* Forgets levels above the nodes, until dci_kv_tree_relate. */
+void dci_kv_tree_clear_levels(dci_kv_tree *tree);
 /* A free page: the lowest. */
 int32_t dci_kv_tree_alloc_page(dci_kv_tree *tree, size_t node);
 /* The cell holds `n` of its members now, which were written to its pages in order; pages after them are free. */
