@@ -139,6 +139,9 @@ class KVConfig(ctypes.Structure):
         ("sums_whole", c_int32),
         ("reserved_more", c_int32),
         ("piece_bytes", c_size_t),
+        ("tree_promotion_subseq", c_double),
+        ("tree_simple_indices", c_size_t),
+        ("tree_retrieve", c_double),
     ]
 
 
