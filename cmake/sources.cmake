@@ -179,7 +179,12 @@ set(dci_sources
     src/kv/stages/tail_sums.c
     src/kv/tree/build.c
     src/kv/tree/cut.c
+    src/kv/tree/descend.c
     src/kv/tree/file.c
+    src/kv/tree/levels.c
+    src/kv/tree/means.c
+    src/kv/tree/pdci.c
+    src/kv/tree/place.c
     src/kv/tree/search.c
     src/kv/tree/tree.c
     src/offload/boundaries.c

@@ -79,6 +79,9 @@ static void draw_tree(life *l)
         c->tree_promotion = below(l, 2) == 0 ? 0.03 : 0.2;
         c->tree_field_of_view = below(l, 2) == 0 ? 0 : 1 + below(l, 20);
         c->tree_tokens = below(l, 3) == 0;
+        c->tree_promotion_subseq = (double[]){0.0, 0.2, 0.5, -1.0}[below(l, 4)];
+        c->tree_simple_indices = below(l, 2) == 0 ? 0 : below(l, 4);
+        c->tree_retrieve = below(l, 2) == 0 ? 0.0 : 0.1 * (double)(1 + below(l, 10));
         if (below(l, 3) == 0) {
                 c->summary = DCI_KV_SUMMARY_MEAN;
                 c->select = DCI_KV_SELECT_SCAN;

@@ -14,6 +14,11 @@ dci_kv_config kv_check_config(int32_t preset)
         config.cluster_every = preset == DCI_KV_CLUSTERKV || preset == DCI_KV_RETROINFER ? 40 : 0;
         config.cluster_tokens = config.cluster_every > 0 || preset == DCI_KV_LOUISKV ? 8 : 0;
         config.period = 8;
+        if (preset == DCI_KV_ICECACHE) { /* a tree with levels */
+                config.tree_promotion = 0.25;
+                config.tree_promotion_subseq = 0.5;
+                config.tree_simple_indices = 1;
+        }
         return config;
 }
 

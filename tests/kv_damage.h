@@ -143,6 +143,20 @@ STRUCTURE(tree_counted_twice, DCI_KV_ICECACHE, "a tree of sequence", tree(kv)->r
 FULL(lift_of_a_node, DCI_KV_ICECACHE, "node 1 is lifted by", tree(kv)->node_lifts[1] *= 1.5f)
 FULL(reach_of_a_cell, DCI_KV_ICECACHE, "cell 1 reaches", tree(kv)->node_radii2[1] += 1.0f)
 FULL(mean_of_a_cell, DCI_KV_ICECACHE, "the mean of cell 0", tree(kv)->means[5] ^= 0x20)
+STRUCTURE(levels_of_a_tree, DCI_KV_ICECACHE, "levels of", tree(kv)->n_levels--)
+STRUCTURE(nodes_that_have_no_levels, DCI_KV_ICECACHE, "levels of", tree(kv)->n_levelled--)
+STRUCTURE(level_beyond_its_room, DCI_KV_ICECACHE, "level 1 has", tree(kv)->levels[1].capacity = 1)
+STRUCTURE(node_of_another_level, DCI_KV_ICECACHE, "level 1: node 1 of", tree(kv)->levels[1].nodes[1]++)
+STRUCTURE(node_that_a_level_lacks, DCI_KV_ICECACHE, "level 2", tree(kv)->levels[2].n--)
+STRUCTURE(child_of_another_node, DCI_KV_ICECACHE, "do not agree", tree(kv)->levels[1].children[0]++)
+STRUCTURE(child_that_is_not, DCI_KV_ICECACHE, "do not agree", tree(kv)->levels[1].children[0] = INT32_MAX)
+STRUCTURE(children_beyond_the_last, DCI_KV_ICECACHE, "do not agree", tree(kv)->levels[1].child_first[1] = INT32_MAX)
+STRUCTURE(node_without_a_parent, DCI_KV_ICECACHE, "do not agree", tree(kv)->levels[0].n_placed--)
+FULL(parent_that_is_not_the_nearest, DCI_KV_ICECACHE, "the parent of node", swap_parents(kv))
+FULL(mean_of_a_level, DCI_KV_ICECACHE, "means of level 1", tree(kv)->levels[1].means[5] ^= 0x20)
+FULL(projection_of_a_node, DCI_KV_ICECACHE, "projections of nodes", tree(kv)->node_projections[1] += 1.0f)
+FULL(projection_of_a_member, DCI_KV_ICECACHE, "projections of page",
+     tree(kv)->member_projections[(size_t)tree(kv)->node_first[0] * kv->config.page_tokens] += 1.0f)
 FULL(cells_of_other_nodes, DCI_KV_ICECACHE, "than the nearest", rotate_cells(kv))
 
 /* Lists of the last choice, and segments. */

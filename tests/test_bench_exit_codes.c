@@ -239,7 +239,8 @@ static const struct {
                    "--subtract-mean ;share B n;exit codes"},
         {"kv", "--trace LIST;--synthetic N;--steps N;--preset LIST;--budget LIST;--kept common|paper;"
                "--frozen-prompt;--key-bits LIST;--value-bits LIST;--learned LIST;--combine;"
-               "--leaves NAME;--field-of-view N;--page-tokens N;--seed N;--updates LIST;--anchor FOLDER;"
+               "--leaves NAME;--field-of-view N;--promotion-subseq X;--simple-indices N;--retrieve X;--extend "
+               "N;--page-tokens N;--seed N;--updates LIST;--anchor FOLDER;"
                "--every N;--judged-only;--threads N;--isa NAME;--json FILE;full;topk;streaming;snapkv;"
                "pagemean;quest;arkvale;lowbit;sketch;sketch+sums;sketch+lowbit;icecache;clusterkv;prkv;"
                "louiskv;retroinfer;freekv;sketch+groups;sketch+verify"},

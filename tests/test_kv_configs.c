@@ -87,6 +87,13 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.tree_promotion = 0.26, "tree_promotion is 0.26", "0.001 to 0.25");
         INVALID(c.tree_promotion = (double)NAN, "tree_promotion is nan", "0.001 to 0.25");
         INVALID(c.tree_tokens = 2, "tree_tokens is 2", "0 or 1");
+        INVALID(c.tree_promotion_subseq = -0.5, "tree_promotion_subseq is -0.5", "0 to 0.5, or -1 for one level");
+        INVALID(c.tree_promotion_subseq = 0.6, "tree_promotion_subseq is 0.6", "0 to 0.5, or -1 for one level");
+        INVALID(c.tree_promotion_subseq = (double)NAN, "tree_promotion_subseq is nan", "0 to 0.5");
+        INVALID(c.tree_simple_indices = 33, "tree_simple_indices is 33", "0 to 32");
+        INVALID(c.tree_retrieve = -0.1, "tree_retrieve is -0.1", "0 to 1");
+        INVALID(c.tree_retrieve = 1.1, "tree_retrieve is 1.1", "0 to 1");
+        INVALID(c.tree_retrieve = (double)NAN, "tree_retrieve is nan", "0 to 1");
         INVALID(c.key_bits = -1, "key_bits is -1", "1, 2, 3, 4 or 8");
         INVALID(c.key_bits = 5, "key_bits is 5", "1, 2, 3, 4 or 8");
         INVALID(c.value_bits = 3, "value_bits is 3", "1, 2, 4 or 8");
@@ -306,6 +313,7 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.budget_counts == 0 && c.budget_share == 0.0 && c.observed_keep == -1 && c.observed_pool == 0 &&
                   c.segment_least == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
+        ck_assert(c.tree_promotion_subseq == 0.0 && c.tree_simple_indices == 0 && c.tree_retrieve == 0.0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
         ck_assert(layer.mode == DCI_KV_LAYER_SPARSE && layer.sliding_window == 0 && layer.logit_cap == 0.0);

@@ -116,6 +116,22 @@ static void rotate_cells(dci_kv *kv)
         dci_kv_tree_refresh(kv, layer(kv), 1, t, scratch);
 }
 
+/* All nodes get the next parent, whose lists agree. */
+static void swap_parents(dci_kv *kv)
+{
+        dci_kv_tree_level *level = &tree(kv)->levels[0], *above = &tree(kv)->levels[1];
+        const size_t n = tree(kv)->n_nodes;
+        int32_t found = 0;
+        for (size_t i = 0; i < n; i++)
+                level->parents[i] = (level->parents[i] + 1) % (int32_t)above->n;
+        for (size_t p = 0; p < above->n; p++) {
+                above->child_first[p] = found;
+                for (size_t i = 0; i < n; i++)
+                        if (level->parents[i] == (int32_t)p)
+                                above->children[found++] = (int32_t)i;
+        }
+}
+
 static dci_kv_selection_cache *decided(dci_kv *kv)
 {
         return layer(kv)->selection;

@@ -190,6 +190,11 @@ static void climb(int which, test_ladder ladder)
         dci_kv_config config = kv_small(kinds[which].preset);
         config.summary = kinds[which].summary;
         config.schedule = kinds[which].schedule;
+        if (config.preset == DCI_KV_ICECACHE && config.schedule == DCI_KV_ANCHOR) { /* a tree with levels */
+                config.tree_promotion = 0.25;
+                config.tree_promotion_subseq = 0.5;
+                config.tree_simple_indices = 2;
+        }
         config.anchor_first = 0;
         config.tau = 0.1;
         config.foreground = 1;

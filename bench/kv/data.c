@@ -2,7 +2,10 @@
 /* Copyright (c) 2026 the dci authors */
 #include "bench/kv/kv.h"
 
+#include <math.h>
 #include <string.h>
+
+#define REPEAT_NOISE 0.5 /* of the standard deviation of a coordinate */
 
 /* The last two parts of a folder's path: "smollm2-135m-debref/layer06_head0". */
 static void name_of(const char *folder, char *out, size_t size)
@@ -76,6 +79,69 @@ static dci_status to_floats(dci_context *helper, const bench_rows *rows, size_t 
         return enough ? DCI_OK : DCI_ERR_MEMORY;
 }
 
+/* Standard deviation of each coordinate of n rows, times share. */
+static void spread_of(const float *rows, size_t n, size_t dim, double share, double *out)
+{
+        for (size_t j = 0; j < dim; j++) {
+                double sum = 0, squares = 0;
+                for (size_t i = 0; i < n; i++) {
+                        sum += (double)rows[i * dim + j];
+                        squares += (double)rows[i * dim + j] * (double)rows[i * dim + j];
+                }
+                const double mean = sum / (double)n, variance = squares / (double)n - mean * mean;
+                out[j] = share * sqrt(variance > 0 ? variance : 0);
+        }
+}
+
+/* The prompt's rows, then the same with noise again and again, then those of the decode: `more` rows more. */
+static dci_status repeat_rows(dci_context *helper, const kvbench_trace *trace, size_t more, dci_rng *rng,
+                              bench_rows *rows)
+{
+        const size_t dim = rows->dim, prompt = trace->prompt;
+        const dci_dtype dtype = rows->dtype;
+        float *old = NULL;
+        double *spread = dci_alloc(helper, dim, sizeof *spread);
+        bench_rows made = {0};
+        dci_status status = spread != NULL ? to_floats(helper, rows, trace->tokens, &old) : DCI_ERR_MEMORY;
+        if (status == DCI_OK)
+                status = bench_rows_alloc(helper, trace->name, DCI_F32, trace->tokens + more, dim, &made);
+        if (status == DCI_OK) {
+                float *out = made.owned;
+                spread_of(old, prompt, dim, REPEAT_NOISE, spread);
+                memcpy(out, old, prompt * dim * sizeof *out);
+                for (size_t i = 0; i < more; i++)
+                        for (size_t j = 0; j < dim; j++)
+                                out[(prompt + i) * dim + j] =
+                                        (float)((double)old[i % prompt * dim + j] + spread[j] * dci_rng_normal(rng));
+                memcpy(out + (prompt + more) * dim, old + prompt * dim, (trace->tokens - prompt) * dim * sizeof *out);
+                status = bench_rows_convert(helper, trace->name, dtype, &made);
+        }
+        dci_free(helper, spread, dim, sizeof *spread);
+        dci_free(helper, old, trace->tokens, dim * sizeof *old);
+        if (status != DCI_OK) {
+                bench_rows_free(&made);
+                return status;
+        }
+        bench_rows_free(rows);
+        *rows = made;
+        return DCI_OK;
+}
+
+/* A trace of n tokens in all. */
+static dci_status extend(dci_context *helper, const kvbench_options *o, kvbench_trace *trace)
+{
+        dci_rng rng;
+        const size_t more = o->extend > trace->tokens ? o->extend - trace->tokens : 0;
+        if (more == 0)
+                return DCI_OK;
+        dci_rng_seed(&rng, o->seed);
+        DCI_TRY(repeat_rows(helper, trace, more, &rng, &trace->keys));
+        DCI_TRY(repeat_rows(helper, trace, more, &rng, &trace->values));
+        trace->tokens += more;
+        trace->prompt += more;
+        return DCI_OK;
+}
+
 dci_status kvbench_trace_open(dci_context *helper, const kvbench_options *o, const char *folder, kvbench_trace *out)
 {
         memset(out, 0, sizeof *out);
@@ -85,6 +151,7 @@ dci_status kvbench_trace_open(dci_context *helper, const kvbench_options *o, con
         if (out->group > DCI_KV_MAX_GROUP)
                 return dci_fail(DCI_ERR_LIMIT, "%s: %zu query heads per kv head; at most %zu are allowed", out->name,
                                 out->group, DCI_KV_MAX_GROUP);
+        DCI_TRY(extend(helper, o, out));
         if (o->steps < out->tokens - out->prompt)
                 out->tokens = out->prompt + o->steps;
         DCI_TRY(to_floats(helper, &out->keys, out->tokens, &out->key_rows));

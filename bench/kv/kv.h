@@ -35,6 +35,7 @@ typedef struct kvbench_options {
         size_t n_traces;
         const char *anchor; /* a folder whose layer chooses for those of the traces; NULL: each for itself */
         size_t synthetic;   /* tokens; 0: none */
+        size_t extend;      /* tokens that traces are made longer to; 0: none */
         int32_t presets[DCI_KV_PRESETS];
         size_t n_presets;
         bench_sizes budgets;
@@ -59,7 +60,10 @@ typedef struct kvbench_options {
         size_t ring;             /* 0: the preset's */
         size_t period;           /* 0: the default */
         int32_t leaves;          /* KVBENCH_LEAVES_* */
-        size_t field_of_view;    /* 0: as the library does */
+        size_t field_of_view;    /* 0: as the library does, and so */
+        double promotion_subseq; /* these: fields of the tree */
+        size_t simple_indices;
+        double retrieve;
         bool frozen_prompt;
         size_t every; /* 0: every step is judged */
         bool judged_only;

@@ -73,6 +73,8 @@ static const char help_usage[] =
         "  --trace LIST              folders with keys.npy, values.npy, queries.npy and meta.json, comma separated\n"
         "  --synthetic N             a made-up run of N tokens, 2048 to 4194304; the last sixteenth is decoded\n"
         "                            (d 128, four query heads; bench/README.md has the recipe)\n"
+        "  --extend N                makes traces N tokens long: before the decode, the prompt's rows again and again with noise\n"
+        "                            of half a coordinate's standard deviation\n"
         "  --steps N                 decodes at most so many tokens (default all)\n"
         "\n";
 
@@ -114,6 +116,8 @@ static const char help_arms[] =
         "  --leaves NAME             what icecache takes: search, the pages that a search of its tree ends in; tokens,\n"
         "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
         "  --field-of-view N         nodes that a search opens for each query head; 0: max(30, 0.0015 n) (default 0)\n"
+        "  --promotion-subseq X, --simple-indices N, --retrieve X   of icecache: its tree's levels, and P-DCI within nodes;\n"
+        "                            see tree_promotion_subseq, tree_simple_indices, tree_retrieve of kv.h (default 0)\n"
         "  --verify N                N times as many tokens as there is room for are ranked again by their keys, 1 to 64;\n"
         "                            of presets that choose by codes (default 1, sketch+verify 4)\n"
         "  --preselect N             the best groups with N times as many tokens as there is room for are ranked by codes,\n"
@@ -255,6 +259,8 @@ static dci_status check(const char *traces, const kvbench_options *o)
                 return dci_fail(DCI_ERR_INVALID, "data is missing: --trace or --synthetic");
         if (traces != NULL && o->synthetic > 0)
                 return dci_fail(DCI_ERR_INVALID, "--trace and --synthetic exclude each other");
+        if (o->extend > 0 && traces == NULL)
+                return dci_fail(DCI_ERR_INVALID, "--extend needs --trace");
         if (o->judged_only && o->every == 0)
                 return dci_fail(DCI_ERR_INVALID, "--judged-only needs --every");
         if (o->anchor != NULL && (traces == NULL || o->schedule != 0))
@@ -291,12 +297,26 @@ static dci_status parse_share(const char *text, kvbench_options *o)
         return DCI_OK;
 }
 
+static dci_status parse_subseq(const char *text, kvbench_options *o)
+{
+        char *end;
+        if (text == NULL)
+                return DCI_OK;
+        o->promotion_subseq = strtod(text, &end);
+        if (end == text || *end != '\0' ||
+            !(o->promotion_subseq == -1.0 || (o->promotion_subseq >= 0.0 && o->promotion_subseq <= 0.5)))
+                return dci_fail(DCI_ERR_INVALID, "--promotion-subseq wants a number from 0 to 0.5, or -1, not '%s'",
+                                text);
+        return DCI_OK;
+}
+
 static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_help)
 {
-        const char *traces = NULL, *presets = "all", *tau = NULL, *share = NULL;
+        const char *traces = NULL, *presets = "all", *tau = NULL, *share = NULL, *subseq = NULL;
         const bench_option table[] = {
                 {"trace", OPTION_TEXT, &traces, 0, 0, NULL},
                 {"synthetic", OPTION_SIZE, &o->synthetic, MIN_SYNTHETIC, MAX_SYNTHETIC, NULL},
+                {"extend", OPTION_SIZE, &o->extend, MIN_SYNTHETIC, MAX_SYNTHETIC, NULL},
                 {"steps", OPTION_SIZE, &o->steps, 1, BENCH_ALL - 1, NULL},
                 {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
                 {"budget", OPTION_SIZES, &o->budgets, 1, DCI_KV_MAX_TOKENS, NULL},
@@ -325,6 +345,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"anchor", OPTION_TEXT, &o->anchor, 0, 0, NULL},
                 {"leaves", OPTION_CHOICE, &o->leaves, 0, 0, leaves},
                 {"field-of-view", OPTION_SIZE, &o->field_of_view, 0, DCI_KV_MAX_TOKENS, NULL},
+                {"promotion-subseq", OPTION_TEXT, &subseq, 0, 0, NULL},
+                {"simple-indices", OPTION_SIZE, &o->simple_indices, 0, 32, NULL},
+                {"retrieve", OPTION_SHARE, &o->retrieve, 0, 0, NULL},
                 {"verify", OPTION_SIZE, &o->verify, 1, 64, NULL},
                 {"preselect", OPTION_SIZE, &o->preselect, 1, 64, NULL},
                 {"preselect-tokens", OPTION_SIZE, &o->preselect_tokens, 4, 16, NULL},
@@ -345,6 +368,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 status = parse_tau(tau, o);
         if (status == DCI_OK)
                 status = parse_share(share, o);
+        if (status == DCI_OK)
+                status = parse_subseq(subseq, o);
         if (status == DCI_OK)
                 status = kvbench_traces_parse(traces, o);
         return status == DCI_OK ? parse_presets(presets, o) : status;

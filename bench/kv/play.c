@@ -94,6 +94,9 @@ static bool ranks_at_each_step(int32_t preset)
 static void set_leaves(const kvbench_options *o, dci_kv_config *c)
 {
         c->tree_field_of_view = o->field_of_view;
+        c->tree_promotion_subseq = o->promotion_subseq;
+        c->tree_simple_indices = o->simple_indices;
+        c->tree_retrieve = o->retrieve;
         c->tree_tokens = o->leaves == KVBENCH_LEAVES_TOKENS;
         if (o->leaves != KVBENCH_LEAVES_MEAN) {
                 c->combine = DCI_KV_COMBINE_EACH;

@@ -485,6 +485,29 @@ typedef struct dci_kv_config {
          * default 0, as 1
          */
         size_t segment_least;
+        /*
+         * GROUP_TREE: levels of nodes, and P-DCI (Li and Malik 2017) among what is below nodes (IceCache, algorithms 2
+         * to 4). docs/presets.md has the rules, docs/measurements/presets.md what they cost and keep.
+         */
+        /**
+         * chance of a node to be one of the level above, too, (0, 0.5], and so on while a level has more than 32 nodes.
+         * Prompts, inserts and queries go down through all levels, and a query's best tokens may be nodes of any level.
+         * The published code has 0.2. -1: one level, and keys and queries are compared with all of its nodes. 0
+         * (default): queries as with -1; above 3,072 nodes, some 100,000 tokens, prompts and inserts go through levels
+         * of 0.2. Files do not depend on it
+         */
+        double tree_promotion_subseq;
+        /**
+         * simple indices of P-DCI, of one composite index: random directions that choose which nodes and rows below the
+         * opened nodes are compared with a query, and which nodes with an insert; 0 to 32; 0 (default): all. The
+         * published code has 1. Each takes 4 bytes per place of a page and per node
+         */
+        size_t tree_simple_indices;
+        /**
+         * share of those below the opened nodes of a level that P-DCI retrieves for each query head, and of the nodes
+         * for an insert, (0, 1]; 1: all; 0 (default): as published, 0.8 and 0.6. A prompt retrieves all
+         */
+        double tree_retrieve;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -609,9 +632,9 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * one, or one of 0 tokens where its end is known later. The call takes all memory that the work needs, so workers
  * cannot fail; where memory for all of them is short, or would take more than a quarter of what is left of max_bytes,
  * fewer work at a time, at least one.
- * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree a product of each
- * key with each node, tree_promotion times the square of the tokens per kv head; clusters a k-means per kv head
- * (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy
+ * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree of one level a
+ * product of each key with each node, tree_promotion times the square of the tokens per kv head, and one with levels
+ * some 160 products of each key per level (tree_promotion_subseq); clusters a k-means per kv head (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy
  * of n rows for each thread, two at least: for fewer threads where that would be more than 256 MiB and than a quarter of
  * the keys and values of n tokens in all layers; a stored order as in dci_kv_maintain.
  */
@@ -636,7 +659,7 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
 /**
  * Between steps: builds groups of tokens that left the window, rebuilds codes that no longer fit, and gives back the
  * memory that clustering a prompt took. sequences NULL: all. GROUP_TREE: a page is inserted whole, for a product of
- * each token with each node; a key that outgrows c, whose square is a power of two, makes the call rebuild its head's
+ * each token with each node, with levels some 100 per level, and of each new node with all nodes; a key that outgrows c, whose square is a power of two, makes the call rebuild its head's
  * tree. With DCI_KV_GROUP_REORDERED also renews a layer's order, `period` plans after the last time: per layer O(ring
  * n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread, within
  * the bounds of dci_kv_end_prompt. Between calls plans use the order there is.
@@ -679,8 +702,8 @@ DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
  * the step's own tokens, which were appended to this layer before. Waits for dci_kv_end_prompt's work. Refuses NaN and
  * infinity naming sequence and head. A layer that uses another one's lists (ANCHOR) is refused where that has no plan
  * at the same number of tokens.
- * Cost: per kv head a pass over the summaries of all candidates; with SELECT_TREE over the nodes, and over the keys in
- * opened cells; with stored lists and no tail, about as many steps as a list has tokens.
+ * Cost: per kv head a pass over the summaries of all candidates; with SELECT_TREE over the nodes (of several levels:
+ * those that are come to), and over the keys in opened cells; with stored lists and no tail, about as many steps as a list has tokens.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                     const void *queries, size_t ld, dci_kv_plan *plan);

@@ -34,11 +34,14 @@ SIZES = (
     *("n_layers", "n_query_heads", "n_kv_heads", "dim_k", "dim_v", "page_tokens", "budget", "sink", "window", "rollback"),
     *("dense_layers", "max_bytes", "resident_bytes", "cluster_tokens", "cluster_every", "cluster_segment", "cluster_rounds"),
     *("cluster_most", "period", "anchor_first", "anchor_period", "ring", "tree_field_of_view", "segment_buffer"),
-    *("preselect_tokens", "preselect_least", "piece_bytes", "observed_pool", "segment_least"),
+    *("preselect_tokens", "preselect_least", "piece_bytes", "observed_pool", "segment_least", "tree_simple_indices"),
 )
 NUMBERS = ("key_bits", "value_bits")
 FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep")
-REALS = ("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share")
+REALS = (
+    *("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share"),
+    *("tree_promotion_subseq", "tree_retrieve"),
+)
 
 
 class KVLayer(NamedTuple):

@@ -145,6 +145,9 @@ class KVConfig(ctypes.Structure):
         ("budget_share", c_double),
         ("observed_pool", c_size_t),
         ("segment_least", c_size_t),
+        ("tree_promotion_subseq", c_double),
+        ("tree_simple_indices", c_size_t),
+        ("tree_retrieve", c_double),
     ]
 
 

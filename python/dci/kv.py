@@ -89,6 +89,8 @@ class KVCache(KVBase):
                 schedule "anchor". ring: queries that a layer remembers.
     tree_promotion, tree_field_of_view, tree_tokens
                 group "tree". static_share: group "reordered". verify: select "scan" over codes.
+    tree_promotion_subseq, tree_simple_indices, tree_retrieve
+                levels of the tree (-1: one), and P-DCI among what is below its nodes.
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
@@ -163,6 +165,9 @@ class KVCache(KVBase):
         tree_promotion: float = 0.03,
         tree_field_of_view: SupportsIndex | None = None,
         tree_tokens: bool = False,
+        tree_promotion_subseq: float = 0.0,
+        tree_simple_indices: SupportsIndex = 0,
+        tree_retrieve: float = 0.0,
         segment_buffer: SupportsIndex | None = None,
         segment_least: SupportsIndex | None = None,
         observed_pool: SupportsIndex | None = None,

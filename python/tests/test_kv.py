@@ -201,6 +201,17 @@ def test_dense_layers_attend_to_everything():
         assert begins[0] == 0 and begins[1] > 0
 
 
+def test_levels_and_p_dci_of_a_tree_change_what_is_kept_of_it():
+    text = Text(600)
+    made = [{}, {"tree_promotion_subseq": 0.5}, {"tree_simple_indices": 2, "tree_retrieve": 0.5}]
+    sizes = []
+    for options in made:
+        kv, name = started(text, preset="icecache", budget=160, tree_promotion=0.25, **options)
+        assert kv.plan(0, name, text.queries[0, -1]).counts[0, 0] > 0
+        sizes.append(kv.info().summary_bytes)
+    assert sizes[0] < min(sizes[1:])
+
+
 def test_choices_replace_the_presets():
     with kv_of("sketch", group="page", summary="cuboid", combine="mean", page_tokens=32, budget=300, sink=8) as kv:
         info = kv.info()

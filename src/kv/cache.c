@@ -10,6 +10,7 @@
 #include "kv/pool.h"
 #include "kv/prompt.h"
 #include "kv/sequence.h"
+#include "kv/tree/tree.h"
 
 /* The layout's arrays are the caller's: copies of them. */
 static dci_status copy_layout(dci_kv *kv)
@@ -59,6 +60,7 @@ static dci_status set_up(dci_kv *kv)
         kv->chunk_bytes = dci_lines(sizeof(dci_kv_chunk)) + config->n_kv_heads * (kv->summary_bytes + kv->tail_bytes);
         DCI_TRY(copy_layout(kv));
         DCI_TRY(set_layers(kv));
+        DCI_TRY(dci_kv_tree_draw_directions(kv));
         return dci_kv_pool_init(kv);
 }
 
@@ -111,6 +113,7 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_free(kv, kv->clustering.memory, kv->clustering.n_areas * kv->clustering.area_bytes);
         dci_kv_free(kv, kv->free_areas, 2 * kv->building.n_areas * sizeof *kv->free_areas);
         dci_kv_free(kv, kv->workers, kv->worker_capacity * sizeof *kv->workers);
+        dci_kv_free(kv, kv->tree_directions, dci_kv_tree_directions_bytes(kv));
         dci_kv_free(kv, kv->layer_modes, n_layers);
         dci_kv_free(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
         dci_kv_free(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);

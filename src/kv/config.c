@@ -84,7 +84,10 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(frozen_prompt, 0, 0, 1),
                                    FIELD(sums_whole, 0, 0, 1),
                                    FIELD(foreground, 0, 0, 1),
-                                   FIELD(piece_bytes, 0, 1, (size_t)1 << 40)};
+                                   FIELD(piece_bytes, 0, 1, (size_t)1 << 40),
+                                   FIELD(tree_promotion_subseq, 0, 0, 0.5, .special = -1, .means = "one level"),
+                                   FIELD(tree_simple_indices, 0, 0, 32),
+                                   FIELD(tree_retrieve, 0, 0, 1)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {

@@ -28,6 +28,8 @@
 #define DCI_KV_CHUNK ((size_t)512)
 /* Tokens that loops over rows take at a time. */
 #define DCI_KV_TILE ((size_t)64)
+/* Levels of a tree's nodes at most. */
+#define DCI_KV_TREE_LEVELS 8
 /* Bytes of scratch for building that are never too many. */
 #define DCI_KV_SCRATCH ((size_t)256 << 20)
 
@@ -87,7 +89,9 @@ struct dci_kv {
         atomic_size_t chunk_total;      /* bytes of chunks, clusters and trees */
         pthread_mutex_t lock;           /* one call at a time */
         size_t plan_tokens;             /* tokens that `plans` suffices for */
-        size_t tree_tokens, tree_nodes; /* nodes among the first tree_tokens candidates: the last count */
+        /* Nodes by level among the first tree_tokens candidates: the last count. */
+        size_t tree_tokens, tree_counts[DCI_KV_TREE_LEVELS];
+        float *tree_directions; /* of simple indices, with the lift as their last coordinate; NULL: there are none */
         dci_kv_scratch plans, building;
         bool clustered;           /* groups are clusters, not chunks */
         dci_kv_former former;     /* builds groups */

@@ -43,6 +43,67 @@ static dci_status check_counts(const dci_kv *kv, const dci_kv_layer *layer, size
                                                  OF(layer, head), tree->n_nodes, nodes);
 }
 
+/* Nodes of level l, which has room: those that were promoted so many times. */
+static dci_status check_level(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t l)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const dci_kv_tree_level *level = &tree->levels[l];
+        size_t n = 0;
+        if (level->n > level->capacity)
+                return dci_fail(DCI_ERR_FORMAT, AT "level %zu has %zu nodes, with room for %zu", OF(layer, head), l,
+                                level->n, level->capacity);
+        for (size_t i = 0; i < tree->n_levelled && level->capacity > 0; i++) {
+                if (dci_kv_tree_promotions(kv, (size_t)tree->node_tokens[i]) <= l)
+                        continue;
+                if (n >= level->n || level->nodes[n] != (int32_t)i)
+                        return dci_fail(DCI_ERR_FORMAT, AT "level %zu: node %zu of %zu is not %zu, which is promoted",
+                                        OF(layer, head), l, n, level->n, i);
+                n++;
+        }
+        return n == level->n ? DCI_OK
+                             : dci_fail(DCI_ERR_FORMAT, AT "level %zu has %zu nodes, but %zu are promoted",
+                                        OF(layer, head), l, level->n, n);
+}
+
+/* Parents of level l and the lists of their children are of each other. */
+static dci_status check_parents(const dci_kv_layer *layer, size_t head, size_t l)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const dci_kv_tree_level *level = &tree->levels[l], *above = &tree->levels[l + 1];
+        const size_t n = dci_kv_tree_level_size(tree, l);
+        bool good = level->n_placed == n && level->n_parents == above->n && above->child_first[0] == 0 &&
+                    above->child_first[above->n] == (int32_t)n;
+        for (size_t p = 0; p < above->n && good; p++) {
+                const int32_t first = above->child_first[p], end = above->child_first[p + 1];
+                good = first <= end && end <= (int32_t)n;
+                for (int32_t c = first; c < end && good; c++)
+                        good = above->children[c] >= 0 && above->children[c] < (int32_t)n &&
+                               level->parents[above->children[c]] == (int32_t)p &&
+                               (c == first || above->children[c - 1] < above->children[c]);
+        }
+        return good ? DCI_OK
+                    : dci_fail(DCI_ERR_FORMAT, AT "parents of level %zu and children of level %zu do not agree",
+                               OF(layer, head), l, l + 1);
+}
+
+static dci_status check_levels(const dci_kv *kv, const dci_kv_layer *layer, size_t head)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        size_t counts[DCI_KV_TREE_LEVELS] = {0};
+        for (size_t i = 0; i < tree->n_nodes; i++)
+                for (size_t l = dci_kv_tree_promotions(kv, (size_t)tree->node_tokens[i]); l > 0; l--)
+                        counts[l - 1]++;
+        const size_t n_levels = isinf(tree->c_squared) ? 1 : dci_kv_tree_count_levels(kv, counts);
+        if (tree->n_levels != n_levels || (tree->n_levelled != tree->n_nodes && (tree->n_levelled > 0 || n_levels > 1)))
+                return dci_fail(DCI_ERR_FORMAT, AT "%zu levels of %zu nodes, but there are %zu of %zu", OF(layer, head),
+                                tree->n_levels, tree->n_levelled, n_levels, tree->n_nodes);
+        for (size_t l = 1; l < DCI_KV_TREE_LEVELS; l++)
+                DCI_TRY(check_level(kv, layer, head, l));
+        for (size_t l = 0; l + 1 < n_levels; l++)
+                DCI_TRY(check_parents(layer, head, l));
+        return DCI_OK;
+}
+
 /* One cell's pages, full but for the last; counts pages and rows. */
 static dci_status check_cell(const dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t node, size_t *pages,
                              size_t *found, dci_kv_marks *marks)
@@ -86,6 +147,7 @@ dci_status dci_kv_check_tree(const dci_kv *kv, const dci_kv_layer *layer, size_t
         const dci_kv_tree *tree = layer->heads[head].tree;
         size_t pages = 0, found = 0, n_free = 0;
         DCI_TRY(check_counts(kv, layer, head));
+        DCI_TRY(check_levels(kv, layer, head));
         DCI_TRY(dci_kv_marks_clear(marks, tree->n));
         for (size_t c = 0; c < tree->n_nodes; c++)
                 DCI_TRY(check_cell(kv, layer, head, c, &pages, &found, marks));
@@ -144,6 +206,37 @@ static dci_status compare(const dci_kv *kv, const dci_kv_layer *layer, size_t he
         return DCI_OK;
 }
 
+/* Parents, means and projections of levels, and projections of what is in cells, which follow from keys. */
+static dci_status compare_levels(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_tree *again)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const size_t m = kv->config.tree_simple_indices, per_page = kv->config.page_tokens;
+        for (size_t l = 0; l + 1 < tree->n_levels; l++) {
+                const dci_kv_tree_level *above = &tree->levels[l + 1];
+                for (size_t i = 0; i < dci_kv_tree_level_size(tree, l); i++)
+                        if (tree->levels[l].parents[i] != again->levels[l].parents[i])
+                                return dci_fail(DCI_ERR_FORMAT, AT "level %zu: the parent of node %zu is %d, not %d",
+                                                OF(layer, head), l, i, (int)again->levels[l].parents[i],
+                                                (int)tree->levels[l].parents[i]);
+                if (above->means != NULL &&
+                    memcmp(above->means, again->levels[l + 1].means, above->n * kv->dim_k * kv->es) != 0)
+                        return dci_fail(DCI_ERR_FORMAT, AT "means of level %zu are not those of what is below",
+                                        OF(layer, head), l + 1);
+        }
+        if (tree->node_projections != NULL &&
+            memcmp(tree->node_projections, again->node_projections, tree->n_nodes * m * sizeof(float)) != 0)
+                return dci_fail(DCI_ERR_FORMAT, AT "projections of nodes are not those of their keys", OF(layer, head));
+        for (size_t p = 0; p < tree->n_pages && tree->member_projections != NULL; p++)
+                for (size_t j = 0; j < m; j++) {
+                        const size_t at = (p * m + j) * per_page, n = dci_kv_tree_page_fill(kv, tree, p);
+                        if (memcmp(tree->member_projections + at, again->member_projections + at, n * sizeof(float)) !=
+                            0)
+                                return dci_fail(DCI_ERR_FORMAT, AT "projections of page %zu are not those of its keys",
+                                                OF(layer, head), p);
+                }
+        return DCI_OK;
+}
+
 /* The score of a candidate with a node: the greater, the nearer. */
 static double score_of(dci_kv *kv, const dci_kv_layer *layer, size_t head, const float *key, float lift, size_t node)
 {
@@ -193,7 +286,10 @@ dci_status dci_kv_check_tree_recompute(dci_kv *kv, const dci_kv_layer *layer, si
         DCI_TRY(check_lifts(kv, layer, head));
         dci_kv_tree *again = dci_kv_tree_mirror(kv, tree, memory);
         memset(again->node_dirty, 1, again->n_nodes);
+        dci_kv_tree_clear_levels(again);
+        dci_kv_tree_relate(kv, layer, head, again, scratch, 1);
         dci_kv_tree_refresh(kv, layer, head, again, scratch);
         DCI_TRY(compare(kv, layer, head, again));
+        DCI_TRY(compare_levels(kv, layer, head, again));
         return check_nearness(kv, layer, head, scratch);
 }

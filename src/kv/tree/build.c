@@ -20,8 +20,6 @@
 #include "kv/tree/tree.h"
 #include "simd/nearest.h"
 
-#define TASK_ROWS ((size_t)256)            /* candidates that are compared with nodes at a time */
-#define BLOCK_NODES ((size_t)2048)         /* nodes that are made ready at a time */
 #define STRETCH_ROWS ((size_t)4096)        /* candidates that are compared with a block of nodes while it is ready */
 #define CENTRE_ROWS ((size_t)4096)         /* candidates that the middle of the points is found from */
 #define FEW ((size_t)256)                  /* candidates up to which a tree is rebuilt whenever some come */
@@ -40,11 +38,11 @@ typedef struct shaping {
         const dci_kv_layer *layer;
         size_t head, wide; /* wide: dim_k and the lift */
         dci_kv_tree *tree;
-        const void **rows; /* TASK_ROWS */
+        const void **rows; /* DCI_KV_TREE_TASK */
         float *centres, *points, *mean, *pair, *norms, *scores, *best_scores;
         double *sums;
         int32_t *found, *best;
-        void *nearest, *find;
+        void *nearest, *find, *place;
         placed *placed; /* MOST_SORTED */
         float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
 } shaping;
@@ -52,19 +50,20 @@ typedef struct shaping {
 static size_t lay_out(const dci_kv *kv, void *memory, shaping *out)
 {
         const size_t wide = kv->dim_k + 1;
-        const dci_arena_part parts[] = {{TASK_ROWS * sizeof(void *), &out->rows},
-                                        {BLOCK_NODES * wide * sizeof(float), &out->centres},
-                                        {TASK_ROWS * wide * sizeof(float), &out->points},
+        const dci_arena_part parts[] = {{DCI_KV_TREE_TASK * sizeof(void *), &out->rows},
+                                        {DCI_KV_TREE_BLOCK * wide * sizeof(float), &out->centres},
+                                        {DCI_KV_TREE_TASK * wide * sizeof(float), &out->points},
                                         {wide * sizeof(float), &out->mean},
                                         {2 * wide * sizeof(float), &out->pair},
-                                        {TASK_ROWS * sizeof(float), &out->norms},
-                                        {DCI_MANY_QUERIES * TASK_ROWS * sizeof(float), &out->scores},
+                                        {DCI_KV_TREE_TASK * sizeof(float), &out->norms},
+                                        {DCI_MANY_QUERIES * DCI_KV_TREE_TASK * sizeof(float), &out->scores},
                                         {STRETCH_ROWS * sizeof(float), &out->best_scores},
                                         {wide * sizeof(double), &out->sums},
-                                        {TASK_ROWS * sizeof(int32_t), &out->found},
+                                        {DCI_KV_TREE_TASK * sizeof(int32_t), &out->found},
                                         {STRETCH_ROWS * sizeof(int32_t), &out->best},
-                                        {dci_nearest_bytes(kv->context, BLOCK_NODES, wide), &out->nearest},
+                                        {dci_nearest_bytes(kv->context, DCI_KV_TREE_BLOCK, wide), &out->nearest},
                                         {dci_nearest_scratch_bytes(kv->context, wide), &out->find},
+                                        {dci_kv_tree_place_bytes(kv), &out->place},
                                         {MAX_SORTED * sizeof(placed), &out->placed},
                                         {3 * kv->dim_k * sizeof(float), &out->axis}};
         return DCI_ARENA(parts, memory);
@@ -74,11 +73,6 @@ size_t dci_kv_tree_scratch_bytes(const dci_kv *kv)
 {
         shaping measured;
         return dci_kv_has_trees(kv) ? lay_out(kv, NULL, &measured) : 0;
-}
-
-float dci_kv_tree_lift(const dci_kv_tree *tree, float norm2)
-{
-        return !isinf(tree->c_squared) && tree->c_squared > norm2 ? sqrtf(tree->c_squared - norm2) : 0.0f;
 }
 
 /* A power of two above the longest key's: it depends on that one alone, and leaves some headroom. */
@@ -91,7 +85,7 @@ static float c_squared_of(float longest)
         return longest > 0.0f ? ldexpf(1.0f, exponent) : 0.0f;
 }
 
-/* Rows and squared norms of n <= TASK_ROWS candidates; returns the greatest norm. */
+/* Rows and squared norms of n <= DCI_KV_TREE_TASK candidates; returns the greatest norm. */
 static float look_at(const shaping *s, size_t first, size_t n)
 {
         dci_kv *kv = s->kv;
@@ -112,55 +106,6 @@ static void take_point(const shaping *s, size_t i, float *out)
         out[kv->dim_k] = dci_kv_tree_lift(s->tree, s->norms[i]);
         for (size_t j = 0; j < s->wide; j++)
                 out[j] -= s->mean[j];
-}
-
-/* --- what a search ranks by --------------------------------------------------------------------------------------- */
-
-/* One cell's means, and how far it reaches. scratch: 2 dim_k floats. */
-static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t node,
-                         float *scratch)
-{
-        const dci_kernels *kernels = kv->context->kernels;
-        const size_t dim = kv->dim_k, per_page = kv->config.page_tokens;
-        const int dtype = kv->config.dtype - 1;
-        const bool of_nodes = kv->config.summary == DCI_KV_SUMMARY_TREE;
-        const void *rows[DCI_KV_TILE], *key;
-        float products[DCI_KV_TILE], *sum = scratch + dim, farthest = 0.0f;
-        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, &key);
-        kernels->to_f32[dtype](key, dim, scratch);
-        memset(sum, 0, dim * sizeof *sum);
-        for (int32_t page = tree->node_first[node]; page >= 0; page = tree->page_next[page]) {
-                const size_t n = dci_kv_tree_page_fill(kv, tree, (size_t)page);
-                dci_kv_tree_rows(kv, layer, head, tree->members + (size_t)page * per_page, n, rows);
-                kernels->score_rows[dtype][DCI_FORM_DOT](scratch, rows, n, dim, products);
-                kernels->add_rows[dtype](rows, NULL, n, dim, sum);
-                for (size_t i = 0; i < n; i++) {
-                        const float lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));
-                        const float far = 2.0f * (tree->c_squared - products[i] - lift * tree->node_lifts[node]);
-                        farthest = far > farthest ? far : farthest;
-                }
-                if (of_nodes)
-                        continue;
-                for (size_t j = 0; j < dim; j++)
-                        sum[j] *= 1.0f / (float)n;
-                kernels->narrow[dtype](sum, dim, tree->means + (size_t)page * dim * kv->es);
-                memset(sum, 0, dim * sizeof *sum);
-        }
-        tree->node_radii2[node] = farthest;
-        const size_t n_rows = tree->node_rows[node];
-        for (size_t j = 0; of_nodes && j < dim; j++) /* an empty cell has its node's position */
-                sum[j] = n_rows == 0 ? scratch[j] : sum[j] * (1.0f / (float)n_rows);
-        if (of_nodes)
-                kernels->narrow[dtype](sum, dim, tree->means + node * dim * kv->es);
-}
-
-void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch)
-{
-        for (size_t i = 0; i < tree->n_nodes; i++)
-                if (tree->node_dirty[i] != 0) {
-                        refresh_cell(kv, layer, head, tree, i, scratch);
-                        tree->node_dirty[i] = 0;
-                }
 }
 
 /* --- building ----------------------------------------------------------------------------------------------------- */
@@ -192,7 +137,7 @@ static void prepare_nodes(const shaping *s, size_t first, size_t n, dci_nearest 
         dci_nearest_prepare(s->kv->context, s->centres, s->wide, n, s->wide, s->nearest, out);
 }
 
-/* Compares n <= TASK_ROWS candidates with the nodes that are ready, those from number `node` on; all: there are no
+/* Compares n <= DCI_KV_TREE_TASK candidates with the nodes that are ready, those from number `node` on; all: there are no
  * others, so that nearest ones need no score. */
 static void compare(const shaping *s, size_t first, size_t n, const dci_nearest *nearest, size_t node, bool all,
                     int32_t *best, float *best_scores)
@@ -216,12 +161,12 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
                 s->best_scores[i] = -INFINITY;
         memset(s->best, 0, n * sizeof *s->best);
         for (size_t b = 0, here; b < n_nodes; b += here) {
-                here = n_nodes - b < BLOCK_NODES ? n_nodes - b : BLOCK_NODES;
+                here = n_nodes - b < DCI_KV_TREE_BLOCK ? n_nodes - b : DCI_KV_TREE_BLOCK;
                 if (!ready)
                         prepare_nodes(s, b, here, nearest);
-                for (size_t i = 0; i < n; i += TASK_ROWS)
-                        compare(s, first + i, n - i < TASK_ROWS ? n - i : TASK_ROWS, nearest, b, ready, s->best + i,
-                                s->best_scores + i);
+                for (size_t i = 0; i < n; i += DCI_KV_TREE_TASK)
+                        compare(s, first + i, n - i < DCI_KV_TREE_TASK ? n - i : DCI_KV_TREE_TASK, nearest, b, ready,
+                                s->best + i, s->best_scores + i);
         }
 }
 
@@ -330,7 +275,7 @@ static void build(const shaping *s, size_t n)
         dci_kv_tree_clear(tree);
         tree->built_version = ++tree->version;
         for (size_t i = 0, here; i < n; i += here) {
-                here = n - i < TASK_ROWS ? n - i : TASK_ROWS;
+                here = n - i < DCI_KV_TREE_TASK ? n - i : DCI_KV_TREE_TASK;
                 const float norm2 = look_at(s, i, here);
                 longest = norm2 > longest ? norm2 : longest;
         }
@@ -341,18 +286,26 @@ static void build(const shaping *s, size_t n)
                         look_at(s, i, 1);
                         dci_kv_tree_add_node(tree, i, dci_kv_tree_lift(tree, s->norms[0]));
                 }
-        const bool one_block = tree->n_nodes <= BLOCK_NODES, comparable = !isinf(tree->c_squared);
-        if (one_block && comparable)
+        dci_kv_tree_relate(s->kv, s->layer, s->head, tree, s->points, DCI_MANY_QUERIES);
+        const bool one_block = tree->n_nodes <= DCI_KV_TREE_BLOCK, comparable = !isinf(tree->c_squared);
+        if (one_block && comparable && tree->n_levels == 1)
                 prepare_nodes(s, 0, tree->n_nodes, &nearest);
+        if (tree->n_levels > 1)
+                dci_kv_tree_place(s->kv, s->layer, s->head, tree, n,
+                                  &(dci_kv_tree_tiles){s->mean, s->centres, s->points, s->found, s->nearest, s->find},
+                                  s->place);
         size_t last = 0;
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < STRETCH_ROWS ? n - i : STRETCH_ROWS;
-                if (comparable)
+                if (comparable && tree->n_levels == 1)
                         assign(s, i, here, &nearest, one_block);
                 for (size_t j = 0; j < here; j++) {
                         while (last + 1 < tree->n_nodes && (size_t)tree->node_tokens[last + 1] <= i + j)
                                 last++;
-                        dci_kv_tree_attach(kv, tree, comparable ? (size_t)s->best[j] : last, (int32_t)(i + j));
+                        const size_t node = !comparable           ? last
+                                            : tree->n_levels == 1 ? (size_t)s->best[j]
+                                                                  : (size_t)tree->placed[i + j];
+                        dci_kv_tree_attach(kv, tree, node, (int32_t)(i + j));
                 }
         }
         for (size_t i = 0; i < tree->n_nodes && comparable; i++)
@@ -368,14 +321,20 @@ static void build(const shaping *s, size_t n)
 static void place_all(const shaping *s, size_t n)
 {
         dci_kv *kv = s->kv;
-        const dci_kv_tree *tree = s->tree;
+        dci_kv_tree *tree = s->tree;
         const dci_kernels *kernels = kv->context->kernels;
         const size_t dim = kv->dim_k;
+        const bool down = tree->n_levels > 1 || (kv->config.tree_simple_indices > 0 && !isinf(tree->c_squared));
         const void *rows[DCI_KV_TILE];
         for (size_t i = 0; i < n; i++) {
                 s->best_scores[i] = -INFINITY;
                 s->best[i] = (int32_t)(tree->n_nodes - 1);
         }
+        for (size_t i = 0; i < n && down; i++)
+                s->best[i] = dci_kv_tree_place_one(kv, s->layer, s->head, tree, s->points + i * dim,
+                                                   dci_kv_tree_lift(tree, s->norms[i]), s->place, &s->best_scores[i]);
+        if (down)
+                return;
         for (size_t first = 0, here; first < tree->n_nodes && !isinf(tree->c_squared); first += here) {
                 here = tree->n_nodes - first < DCI_KV_TILE ? tree->n_nodes - first : DCI_KV_TILE;
                 dci_kv_tree_rows(kv, s->layer, s->head, tree->node_tokens + first, here, rows);
@@ -528,6 +487,7 @@ static void add_page(const shaping *s, size_t first, size_t n)
         }
         s->tree->version++;
         insert(s, first, n);
+        dci_kv_tree_relate(s->kv, s->layer, s->head, s->tree, s->points, DCI_MANY_QUERIES);
         dci_kv_tree_refresh(s->kv, s->layer, s->head, s->tree, s->pair);
 }
 
@@ -539,9 +499,10 @@ void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t firs
         if (tree == NULL)
                 return;
         lay_out(kv, scratch, &s);
-        if (tree->n >= end) /* read from a file */
+        if (tree->n >= end) { /* read from a file */
+                dci_kv_tree_relate(kv, layer, head, tree, s.points, DCI_MANY_QUERIES);
                 dci_kv_tree_refresh(kv, layer, head, tree, s.pair);
-        else if (atomic_load(&layer->prompt) != DCI_KV_PROMPT_DONE)
+        } else if (atomic_load(&layer->prompt) != DCI_KV_PROMPT_DONE)
                 build(&s, end);
         else /* page by page, whatever came at once: late maintenance gives the same tree */
                 for (size_t i = first; i < end; i += per_page)

@@ -129,6 +129,7 @@ void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dc
         tree->n_nodes = n_nodes;
         tree->n = n;
         close_gaps(kv, tree);
+        dci_kv_tree_relate(kv, layer, head, tree, wide, 1);
         dci_kv_tree_refresh(kv, layer, head, tree, wide);
 }
 

@@ -95,6 +95,9 @@ typedef struct search {
         int32_t *lists; /* [query][k]: items, best first */
         size_t list_lengths[DCI_KV_MAX_GROUP];
         void *topk;
+        dci_kv_tree_descent down;
+        const uint64_t
+                *retrieved; /* bits by place in the opened pages, one after the other; NULL: all rows are scored */
 } search;
 
 static size_t lay_out(const dci_kv *kv, size_t ld, void *memory, search *out)
@@ -106,7 +109,9 @@ static size_t lay_out(const dci_kv *kv, size_t ld, void *memory, search *out)
                                         {(ld + DCI_SELECT_SAMPLE) * sizeof(int32_t), &out->order},
                                         {kv->group * kv->config.budget * sizeof(int32_t), &out->lists},
                                         {dci_topk_bytes(kv->config.budget), &out->topk}};
-        return DCI_ARENA(parts, memory);
+        const size_t n_bytes = DCI_ARENA(parts, memory);
+        return n_bytes + dci_kv_tree_descent_lay_out(kv, ld, memory == NULL ? NULL : (unsigned char *)memory + n_bytes,
+                                                     &out->down);
 }
 
 size_t dci_kv_tree_search_bytes(const dci_kv *kv, size_t ld)
@@ -133,12 +138,26 @@ static void rank_nodes(const search *s)
                         ask->scores[q * ask->ld + i] = -ask->scores[q * ask->ld + i];
 }
 
+/* The same from the top level down, with pages that hold what was met on the way. */
+static size_t open_down(search *s, size_t wanted)
+{
+        const dci_kv_tree *tree = s->tree;
+        const size_t n_nodes = dci_kv_tree_descend(s->ask, tree, &s->down, wanted, s->kept, s->order, s->items);
+        size_t n = 0;
+        for (size_t i = 0; i < n_nodes; i++)
+                for (int32_t page = tree->node_first[s->items[i]]; page >= 0; page = tree->page_next[page])
+                        s->pages[n++] = page;
+        return n + dci_kv_tree_met_pages(s->ask, tree, &s->down, s->k, s->kept, s->order, s->pages + n, s->ask->ld - n);
+}
+
 /* Marks what any query has among its `wanted` best nodes, and lists their pages. Returns how many pages. */
-static size_t open_nodes(const search *s, size_t wanted)
+static size_t open_nodes(search *s, size_t wanted)
 {
         const dci_kv_query *ask = s->ask;
         const dci_kv_tree *tree = s->tree;
         size_t n = 0;
+        if (dci_kv_tree_descends(ask->kv))
+                return open_down(s, wanted);
         memset(s->taken, wanted < tree->n_nodes ? 0 : 1, tree->n_nodes);
         for (size_t q = 0; q < ask->kv->group && wanted < tree->n_nodes; q++) {
                 const float *values = ask->scores + q * ask->ld;
@@ -154,14 +173,54 @@ static size_t open_nodes(const search *s, size_t wanted)
         return n;
 }
 
-/* The members of a page that count, with their rows prefetched. */
-static size_t fetch_page(const search *s, int32_t page, int32_t *members, const void **rows)
+/* Rows of the opened pages that P-DCI retrieves for any query: a share of them, and enough to fill the room. */
+static const uint64_t *retrieve_rows(const search *s, size_t n_pages)
+{
+        const dci_kv *kv = s->ask->kv;
+        const size_t m = kv->config.tree_simple_indices, per_page = kv->config.page_tokens;
+        const size_t at_least = kv->config.tree_tokens != 0 ? s->k : s->k * per_page;
+        const double share = dci_kv_tree_retrieved(kv, DCI_KV_TREE_RETRIEVE);
+        size_t n = 0, at = 0;
+        if (m == 0 || share >= 1.0)
+                return NULL;
+        for (size_t p = 0; p < n_pages; p++)
+                n += dci_kv_tree_page_fill(kv, s->tree, (size_t)s->pages[p]);
+        for (size_t p = 0, fill; p < n_pages; p++, at += fill) {
+                const float *from = s->tree->member_projections + (size_t)s->pages[p] * per_page * m;
+                fill = dci_kv_tree_page_fill(kv, s->tree, (size_t)s->pages[p]);
+                for (size_t j = 0; j < m; j++)
+                        memcpy(s->down.retrieval.projections + j * n + at, from + j * per_page, fill * sizeof *from);
+        }
+        memset(s->down.retrieval.bits, 0, (n + 63) / 64 * sizeof(uint64_t));
+        for (size_t q = 0; q < kv->group; q++)
+                dci_kv_tree_retrieve(kv, &s->down.retrieval, n, s->down.projections + q * m, share, at_least);
+        return s->down.retrieval.bits;
+}
+
+/* Members of a page that count and were retrieved; *place goes on to the next page's. */
+static size_t retrieved_of(const search *s, int32_t page, size_t *place, int32_t *out)
+{
+        const dci_kv *kv = s->ask->kv;
+        const size_t fill = dci_kv_tree_page_fill(kv, s->tree, (size_t)page);
+        size_t kept = 0;
+        if (s->retrieved == NULL)
+                return members_of(kv, s->tree, (size_t)page, s->ask->n_candidates, out);
+        for (size_t i = 0; i < fill; i++, ++*place) {
+                const int32_t member = s->tree->members[(size_t)page * kv->config.page_tokens + i];
+                if ((size_t)member < s->ask->n_candidates && (s->retrieved[*place / 64] >> (*place % 64) & 1) != 0)
+                        out[kept++] = member;
+        }
+        return kept;
+}
+
+/* The members of a page that are scored, with their rows prefetched. */
+static size_t fetch_page(const search *s, int32_t page, size_t *place, int32_t *members, const void **rows)
 {
         const dci_kv_query *ask = s->ask;
         const dci_kv *kv = ask->kv;
         const size_t per_page = kv->config.page_tokens, row_bytes = kv->dim_k * kv->es;
         const int32_t *table = ask->layer->sequence->table;
-        const size_t n = members_of(kv, s->tree, (size_t)page, ask->n_candidates, members);
+        const size_t n = retrieved_of(s, page, place, members);
         for (size_t i = 0; i < n; i++) {
                 const size_t at = kv->config.sink + (size_t)members[i];
                 const dci_kv_page block = dci_kv_page_at(kv, ask->layer->number, table[at / per_page], ask->head);
@@ -182,11 +241,14 @@ static size_t score_pages(const search *s, size_t n_pages)
         int32_t members[2][DCI_KV_TILE];
         const void *rows[2][DCI_KV_TILE];
         float scores[DCI_MANY_QUERIES * DCI_KV_TILE];
-        size_t n_items = 0, n_next = n_pages > 0 ? fetch_page(s, s->pages[0], members[0], rows[0]) : 0;
+        size_t n_items = 0, place = 0;
+        size_t n_next = n_pages > 0 ? fetch_page(s, s->pages[0], &place, members[0], rows[0]) : 0;
         for (size_t p = 0; p < n_pages; p++) {
                 const size_t n = n_next;
                 const int32_t *here = members[p % 2];
-                n_next = p + 1 < n_pages ? fetch_page(s, s->pages[p + 1], members[(p + 1) % 2], rows[(p + 1) % 2]) : 0;
+                n_next = p + 1 < n_pages
+                                 ? fetch_page(s, s->pages[p + 1], &place, members[(p + 1) % 2], rows[(p + 1) % 2])
+                                 : 0;
                 if (n == 0)
                         continue;
                 for (size_t q = 0; q < kv->group; q++) {
@@ -283,7 +345,10 @@ void dci_kv_tree_search(dci_kv_query *ask)
         s.k = kv->config.tree_tokens != 0 ? ask->room : ask->room / kv->config.page_tokens;
         if (s.k == 0)
                 return;
-        rank_nodes(&s);
+        if (dci_kv_tree_descends(kv))
+                dci_kv_tree_descent_begin(ask, s.tree, &s.down);
+        else
+                rank_nodes(&s);
         /* Nodes enough for the room; where tokens are taken, twice as many pages as they would fill, to choose from. */
         const size_t least = kv->config.tree_tokens != 0 ? 2 * (s.k / kv->config.page_tokens + 1) : 0;
         size_t wanted = field_of_view(kv, ask->n_candidates), n_pages = open_nodes(&s, wanted);
@@ -291,6 +356,7 @@ void dci_kv_tree_search(dci_kv_query *ask)
                 wanted *= 2;
                 n_pages = open_nodes(&s, wanted);
         }
+        s.retrieved = retrieve_rows(&s, n_pages);
         const size_t n_items = score_pages(&s, n_pages);
         sort_items(&s, n_items);
         interleave(&s, n_items);

@@ -17,54 +17,111 @@ static size_t generous(size_t n)
         return (n + n / 16 + DCI_KV_CHUNK - 1) / DCI_KV_CHUNK * DCI_KV_CHUNK;
 }
 
-bool dci_kv_tree_promoted(const dci_kv *kv, size_t candidate)
+/* Nodes that are compared with one by one: at level 0, where one level is as good as several for forming; where levels
+ * were asked for, and above. */
+#define MANY_NODES ((size_t)3072)
+#define FEW_NODES ((size_t)32)
+#define PROMOTION_SUBSEQ 0.2 /* published */
+
+size_t dci_kv_tree_promotions(const dci_kv *kv, size_t candidate)
 {
+        const double asked = kv->config.tree_promotion_subseq, again = asked > 0.0 ? asked : PROMOTION_SUBSEQ;
         dci_rng seeded, rng;
+        size_t n = 1;
         if (candidate == 0)
-                return true;
+                return DCI_KV_TREE_LEVELS;
         dci_rng_seed(&seeded, kv->config.seed);
         rng = dci_rng_split(&seeded, candidate);
-        return dci_rng_uniform(&rng) < kv->config.tree_promotion;
+        if (!(dci_rng_uniform(&rng) < kv->config.tree_promotion))
+                return 0;
+        while (n < DCI_KV_TREE_LEVELS && asked >= 0.0 && dci_rng_uniform(&rng) < again)
+                n++;
+        return n;
+}
+
+size_t dci_kv_tree_count_levels(const dci_kv *kv, const size_t *counts)
+{
+        size_t n = 1, most = kv->config.tree_promotion_subseq > 0.0 ? FEW_NODES : MANY_NODES;
+        while (n < DCI_KV_TREE_LEVELS && kv->config.tree_promotion_subseq >= 0.0 && counts[n - 1] > most) {
+                n++;
+                most = FEW_NODES;
+        }
+        return n;
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
+
+static bool searched(const dci_kv *kv)
+{
+        return kv->config.select == DCI_KV_SELECT_TREE;
+}
+
+/* Arrays of one level, if the next one may have nodes or it has some itself. */
+static size_t lay_out_level(const dci_kv *kv, dci_kv_tree *tree, size_t l, void *memory)
+{
+        dci_kv_tree_level *level = &tree->levels[l];
+        const size_t above = l + 1 < DCI_KV_TREE_LEVELS ? tree->levels[l + 1].capacity : 0;
+        const size_t n = l == 0 ? tree->node_capacity : level->capacity, n_parents = above > 0 ? n : 0;
+        const size_t own = l == 0 || n == 0 ? 0 : 1;
+        const size_t below = own == 0 ? 0 : l == 1 ? tree->node_capacity : tree->levels[l - 1].capacity;
+        const size_t n_means = searched(kv) && kv->config.tree_promotion_subseq > 0.0 ? own * n : 0;
+        const dci_arena_part parts[] = {
+                {n_parents * sizeof(int32_t), &level->parents}, {n_parents * sizeof(float), &level->parent_scores},
+                {own * n * sizeof(int32_t), &level->nodes},     {own * (n + 1) * sizeof(int32_t), &level->child_first},
+                {below * sizeof(int32_t), &level->children},    {own * n * sizeof(int32_t), &level->visits},
+                {own * n * sizeof(uint32_t), &level->rows},     {own * n, &level->dirty},
+                {n_means * kv->dim_k * kv->es, &level->means}};
+        return DCI_ARENA(parts, memory);
+}
 
 /* Bytes of a tree, by its capacities; memory: the tree, whose pointers are set, or NULL. */
 static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, void *memory)
 {
         const size_t nodes = tree->node_capacity, pages = tree->page_capacity;
         const size_t n_means = kv->config.summary == DCI_KV_SUMMARY_TREE ? nodes : pages;
-        const dci_arena_part parts[] = {{sizeof *tree, NULL},
-                                        {nodes * sizeof(int32_t), &tree->node_tokens},
-                                        {nodes * sizeof(int32_t), &tree->node_first},
-                                        {nodes * sizeof(int32_t), &tree->node_last},
-                                        {nodes * sizeof(uint32_t), &tree->node_rows},
-                                        {nodes * sizeof(float), &tree->node_lifts},
-                                        {nodes * sizeof(float), &tree->node_radii2},
-                                        {nodes, &tree->node_dirty},
-                                        {pages * sizeof(int32_t), &tree->page_next},
-                                        {pages * sizeof(int32_t), &tree->page_node},
-                                        {pages * sizeof(uint32_t), &tree->page_versions},
-                                        {pages * kv->config.page_tokens * sizeof(int32_t), &tree->members},
-                                        {n_means * kv->dim_k * kv->es, &tree->means}};
-        return DCI_ARENA(parts, memory);
+        const size_t projections = kv->config.tree_simple_indices * sizeof(float);
+        const dci_arena_part parts[] = {
+                {sizeof *tree, NULL},
+                {nodes * sizeof(int32_t), &tree->node_tokens},
+                {nodes * sizeof(int32_t), &tree->node_first},
+                {nodes * sizeof(int32_t), &tree->node_last},
+                {nodes * sizeof(uint32_t), &tree->node_rows},
+                {nodes * sizeof(float), &tree->node_lifts},
+                {nodes * sizeof(float), &tree->node_radii2},
+                {nodes, &tree->node_dirty},
+                {pages * sizeof(int32_t), &tree->page_next},
+                {pages * sizeof(int32_t), &tree->page_node},
+                {pages * sizeof(uint32_t), &tree->page_versions},
+                {pages * kv->config.page_tokens * sizeof(int32_t), &tree->members},
+                {n_means * kv->dim_k * kv->es, &tree->means},
+                {nodes * projections, &tree->node_projections},
+                {pages * kv->config.page_tokens * projections * searched(kv), &tree->member_projections},
+                {(tree->levels[1].capacity > 0) * tree->token_capacity * sizeof(int32_t), &tree->placed}};
+        size_t n_bytes = DCI_ARENA(parts, memory);
+        for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++)
+                n_bytes += lay_out_level(kv, tree, l, memory == NULL ? NULL : (unsigned char *)memory + n_bytes);
+        return n_bytes;
 }
 
 /* Nodes among so many candidates, which are the same in all layers and heads: asked for again and again. */
-static size_t count_nodes(dci_kv *kv, size_t n)
+static const size_t *count_nodes(dci_kv *kv, size_t n)
 {
         if (n == kv->tree_tokens)
-                return kv->tree_nodes;
+                return kv->tree_counts;
         kv->tree_tokens = n;
-        kv->tree_nodes = 0;
+        memset(kv->tree_counts, 0, sizeof kv->tree_counts);
         for (size_t i = 0; i < n; i++)
-                kv->tree_nodes += dci_kv_tree_promoted(kv, i);
-        return kv->tree_nodes;
+                for (size_t l = dci_kv_tree_promotions(kv, i); l > 0; l--)
+                        kv->tree_counts[l - 1]++;
+        return kv->tree_counts;
 }
 
-static void measure_with(const dci_kv *kv, size_t n_nodes, dci_kv_tree *out)
+static void measure_with(const dci_kv *kv, const size_t *counts, dci_kv_tree *out)
 {
-        out->node_capacity = n_nodes;
+        const size_t n_levels = dci_kv_tree_count_levels(kv, counts);
+        out->node_capacity = counts[0];
+        for (size_t l = 1; l < n_levels; l++)
+                out->levels[l].capacity = counts[l];
         /* Each cell may have one page that is not full; one that rows are drawn from has two more for that time. */
         out->page_capacity = out->token_capacity / kv->config.page_tokens + out->node_capacity + DCI_KV_TREE_SPARE;
         out->n_bytes = lay_out(kv, out, NULL);
@@ -79,8 +136,13 @@ static void measure(dci_kv *kv, size_t n, dci_kv_tree *out)
 
 size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 {
+        const double asked = kv->config.tree_promotion_subseq;
         dci_kv_tree measured = {.token_capacity = n};
-        measure_with(kv, (size_t)(kv->config.tree_promotion * (double)n), &measured);
+        size_t counts[DCI_KV_TREE_LEVELS];
+        double expected = kv->config.tree_promotion * (double)n;
+        for (size_t l = 0; l<DCI_KV_TREE_LEVELS; l++, expected *= asked> 0.0 ? asked : PROMOTION_SUBSEQ)
+                counts[l] = (size_t)expected;
+        measure_with(kv, counts, &measured);
         return measured.n_bytes;
 }
 
@@ -89,6 +151,7 @@ static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree
         dci_kv_tree *tree;
         DCI_TRY(dci_kv_alloc(kv, measured->n_bytes, (void **)&tree));
         *tree = *measured;
+        tree->n_levels = 1;
         atomic_init(&tree->refs, 1);
         lay_out(kv, tree, tree);
         atomic_fetch_add(&kv->chunk_total, tree->n_bytes);
@@ -117,6 +180,51 @@ void dci_kv_tree_release(dci_kv *kv, dci_kv_tree *tree)
         dci_kv_free(kv, tree, tree->n_bytes);
 }
 
+void dci_kv_tree_clear_levels(dci_kv_tree *tree)
+{
+        tree->n_levels = 1;
+        tree->n_levelled = 0;
+        for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++)
+                tree->levels[l].n = tree->levels[l].n_placed = tree->levels[l].n_parents = 0;
+}
+
+static void copy_projections(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to)
+{
+        const size_t width = kv->config.tree_simple_indices * sizeof(float);
+        if (from->node_projections != NULL)
+                memcpy(to->node_projections, from->node_projections, from->n_nodes * width);
+        if (from->member_projections != NULL)
+                memcpy(to->member_projections, from->member_projections,
+                       from->n_pages * kv->config.page_tokens * width);
+}
+
+/* A level that either tree has no room for has no nodes that count. */
+static void copy_level(const dci_kv *kv, const dci_kv_tree *from, size_t l, dci_kv_tree_level *to)
+{
+        const dci_kv_tree_level *level = &from->levels[l];
+        const bool there = l == 0 || (level->nodes != NULL && to->nodes != NULL);
+        const size_t n = there ? dci_kv_tree_level_size(from, l) : 0;
+        const bool placed = there && level->parents != NULL && to->parents != NULL;
+        to->n = l == 0 ? 0 : n;
+        to->n_placed = placed ? level->n_placed : 0;
+        to->n_parents = placed ? level->n_parents : 0;
+        if (placed) {
+                memcpy(to->parents, level->parents, n * sizeof *to->parents);
+                memcpy(to->parent_scores, level->parent_scores, n * sizeof *to->parent_scores);
+        }
+        if (l == 0 || n == 0)
+                return;
+        memcpy(to->nodes, level->nodes, n * sizeof *to->nodes);
+        memcpy(to->rows, level->rows, n * sizeof *to->rows);
+        memcpy(to->dirty, level->dirty, n);
+        if (l < from->n_levels) {
+                memcpy(to->child_first, level->child_first, (n + 1) * sizeof *to->child_first);
+                memcpy(to->children, level->children, dci_kv_tree_level_size(from, l - 1) * sizeof *to->children);
+        }
+        if (level->means != NULL)
+                memcpy(to->means, level->means, n * kv->dim_k * kv->es);
+}
+
 void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to)
 {
         const size_t nodes = from->n_nodes, pages = from->n_pages, per_page = kv->config.page_tokens;
@@ -140,6 +248,15 @@ void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to
         memcpy(to->page_versions, from->page_versions, pages * sizeof *to->page_versions);
         memcpy(to->members, from->members, pages * per_page * sizeof *to->members);
         memcpy(to->means, from->means, n_means * kv->dim_k * kv->es);
+        copy_projections(kv, from, to);
+        to->n_levels = from->n_levels;
+        to->n_levelled = from->n_levelled;
+        for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++)
+                copy_level(kv, from, l, &to->levels[l]);
+        for (size_t l = 1; l < DCI_KV_TREE_LEVELS; l++)
+                if (from->levels[l].nodes == NULL && to->levels[l].nodes != NULL)
+                        dci_kv_tree_clear_levels(
+                                to); /* there was no room for them: dci_kv_tree_relate draws them again */
 }
 
 dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void *memory)
@@ -149,6 +266,8 @@ dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void 
                                 .token_capacity = tree->token_capacity,
                                 .node_capacity = tree->node_capacity,
                                 .page_capacity = tree->page_capacity};
+        for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++)
+                mirror->levels[l].capacity = tree->levels[l].capacity;
         lay_out(kv, mirror, mirror);
         dci_kv_tree_copy(kv, tree, mirror);
         return mirror;
@@ -173,6 +292,7 @@ dci_status dci_kv_tree_own(dci_kv *kv, dci_kv_head *head, size_t n)
 void dci_kv_tree_clear(dci_kv_tree *tree)
 {
         tree->n = tree->n_nodes = tree->n_pages = tree->n_free = 0;
+        dci_kv_tree_clear_levels(tree);
 }
 
 void dci_kv_tree_add_node(dci_kv_tree *tree, size_t candidate, float lift)
@@ -266,7 +386,12 @@ void dci_kv_tree_shorten(const dci_kv *kv, dci_kv_tree *tree, size_t node, size_
         tree->node_dirty[node] = 1;
 }
 
-void dci_kv_tree_rows(dci_kv *kv, const dci_kv_layer *layer, size_t head, const int32_t *candidates, size_t n,
+float dci_kv_tree_lift(const dci_kv_tree *tree, float norm2)
+{
+        return !isinf(tree->c_squared) && tree->c_squared > norm2 ? sqrtf(tree->c_squared - norm2) : 0.0f;
+}
+
+void dci_kv_tree_rows(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const int32_t *candidates, size_t n,
                       const void **out)
 {
         const size_t per_page = kv->config.page_tokens, sink = kv->config.sink, row_bytes = kv->dim_k * kv->es;
