@@ -259,7 +259,7 @@ START_TEST(full_effort_finds_the_best_pages_through_levels)
                 const float *query = kv_query(&data, 0, PROMPT + 60, h);
                 double least = (double)INFINITY, best_left = -(double)INFINITY;
                 uint8_t *chosen = marks_of(&seen, 0, h);
-                ck_assert_uint_gt(kv_tree_check_list(&seen, 0, 0, h, false, "full effort"), 0);
+                ck_assert_uint_gt(kv_tree_check_list(&seen, 0, 0, h, "full effort"), 0);
                 for (size_t p = 0; p < tree->n_pages; p++) {
                         if (tree->page_node[p] < 0)
                                 continue;
