@@ -22,6 +22,7 @@
 #define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 #define DCI_GPU_UNIT 16      /* candidates of a unit: DCI_CODE_UNIT */
+#define DCI_GPU_DROPPED (-1) /* of a cluster that is neither selected nor estimated: DCI_KV_DROPPED */
 
 /* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
  * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
@@ -189,6 +190,11 @@ enum {
  *
  * likely_groups: as many as a list usually has, for which work is divided; 0: max_groups. No result depends on it.
  *
+ * members, if not NULL: what a tail over clusters reads (args/tail.h), [list][max_groups]: of each cluster of a list that
+ * is sparse how many members are selected, 0 where it is one of the best after the selected ones, of which there are
+ * estimate_share of all clusters, rounded to the nearest number (1 and more: all of them); of other clusters
+ * DCI_GPU_DROPPED. Also where there is no room. Not with `selection`.
+ *
  * units, if it has lists. of_means: selects units by the scores of means, whose groups of 2^group_shift candidates they
  * are: by the sum over a unit's groups and the query heads of the softmax over all groups, where terms below 2^-126 of
  * the greatest are 0; equal ones by number. Writes the units' lists and n_scored, for lists that are due, and nothing
@@ -213,6 +219,8 @@ typedef struct dci_gpu_select_args {
         dci_gpu_selection_cache selection;
         dci_gpu_units units;
         int32_t likely_groups, unused;
+        int32_t *members;
+        double estimate_share;
 } dci_gpu_select_args;
 
 /** Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most
