@@ -107,7 +107,9 @@ enum {
         DCI_KV_SUMMARY_LEARNED = 7,
         /** the tree's nodes, each by the mean of the keys below it */
         DCI_KV_SUMMARY_TREE = 8,
-        DCI_KV_SUMMARIES = 8
+        /** mean and variance per coordinate, q . mean + deviation_weight * sqrt(sum q_j^2 variance_j) */
+        DCI_KV_SUMMARY_MEAN_STD = 9,
+        DCI_KV_SUMMARIES = 9
 };
 
 /** Third choice: how queries select. */
@@ -508,6 +510,11 @@ typedef struct dci_kv_config {
          * for an insert, (0, 1]; 1: all; 0 (default): as published, 0.8 and 0.6. A prompt retrieves all
          */
         double tree_retrieve;
+        /**
+         * SUMMARY_MEAN_STD: how many standard deviations of its keys' products with the query a group counts above their
+         * mean; above 0 and up to 100; 0 (default): 1.5
+         */
+        double deviation_weight;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
