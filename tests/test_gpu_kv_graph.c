@@ -170,6 +170,8 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
 
 /* Presets, and sketch by learned codes of so many bits. */
 #define LEARNED_OF(bits) (200 + (bits))
+/* Pages by mean and deviation. */
+#define DEVIATIONS (-1)
 
 static const struct {
         int32_t preset, schedule; /* 0: the preset's */
@@ -177,6 +179,7 @@ static const struct {
                {DCI_KV_QUEST, 0},
                {DCI_KV_PAGEMEAN, 0},
                {DCI_KV_ARKVALE, 0},
+               {DEVIATIONS, 0},
                {DCI_KV_CLUSTERKV, 0},
                {DCI_KV_RETROINFER, 0},
                {DCI_KV_SKETCH_LOWBIT, 0},
@@ -211,9 +214,13 @@ enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
 {
+        dci_kv_config config = twin_small(kind == DEVIATIONS     ? DCI_KV_PAGEMEAN
+                                          : kind < LEARNED_OF(0) ? kind
+                                                                 : DCI_KV_SKETCH);
+        if (kind == DEVIATIONS)
+                config.summary = DCI_KV_SUMMARY_MEAN_STD;
         if (kind < LEARNED_OF(0))
-                return twin_small(kind);
-        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+                return config;
         config.summary = DCI_KV_SUMMARY_LEARNED;
         config.key_bits = kind - LEARNED_OF(0);
         return config;
@@ -522,6 +529,7 @@ START_TEST(listed_groups_are_those_of_the_cpu)
                      {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0, 0, 2},
                      {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 5, 48, 0, 0.232, 4},
                      {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 9, 40, 16, 0.01, 1},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN_STD, DCI_KV_COMBINE_SOFTMAX, 4, 48, 0, 0, 3},
                      {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 30, 60, 0, 1.0, 5},
                      {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 4, 32, 0, 0.6, 2}};
         dci_kv_config config = twin_small(kinds[_i].preset);
@@ -608,7 +616,7 @@ int main(void)
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_test(laws, other_tails_over_clusters_are_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
-        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 9);
+        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 10);
         tcase_add_loop_test(laws, codes_that_are_made_anew, 0, 3);
         return test_main(suite);
 }

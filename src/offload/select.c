@@ -65,7 +65,8 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .scores = p->scores,
                                    .parts = p->parts,
                                    .fresh = fresh(kv, first, n),
-                                   .units = dci_gpu_kv_units(kv, first, n)};
+                                   .units = dci_gpu_kv_units(kv, first, n),
+                                   .deviation_weight = (float)kv->shape.deviation_weight};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->clustered) {

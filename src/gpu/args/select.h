@@ -102,11 +102,12 @@ typedef struct dci_gpu_units {
 
 /* Summaries. */
 enum {
-        DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes/codes.h), then 512 scales as bf16 */
-        DCI_GPU_MEANS,     /* rows of dim elements in the keys' type: products with the query */
-        DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
-        DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
-        DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS,
+        DCI_GPU_CODES = 1,  /* 16 blocks of 32 rows in even steps (simd/codes/codes.h), then 512 scales as bf16 */
+        DCI_GPU_MEANS,      /* rows of dim elements in the keys' type: products with the query */
+        DCI_GPU_MINMAX,     /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
+        DCI_GPU_CUBOIDS,    /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
+        DCI_GPU_DEVIATIONS, /* rows of 2 dim: mean, variance; the query, and the root of the product with its squares */
+        DCI_GPU_SUMMARIES = DCI_GPU_DEVIATIONS,
         DCI_GPU_LEARNED /* codes of any width, by a transform of each head (args/transforms.h, args/learned.h) */
 };
 
@@ -124,7 +125,8 @@ enum {
  * for `fixed`, whose order of summation is free, the CPU's numbers to the bit. LEARNED: blocks of 4 dim bits bytes; the
  * query is transformed by its head's record. Coordinates are sums in binary32 in any order, so that a byte next to a
  * rounding boundary may be one more or less than the CPU's. Others: sums of products in binary32 of rows and (in two
- * parts, if need be) queries: no worse than the rows' rounding times 2^-8.
+ * parts, if need be) queries: no worse than the rows' rounding times 2^-8. DEVIATIONS: the halves of a row have sums of
+ * their own, and the root of the second counts deviation_weight times.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
@@ -161,6 +163,8 @@ typedef struct dci_gpu_score_args {
         int32_t due_is, fresh;
         const unsigned char *transforms; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
         dci_gpu_units units;
+        float deviation_weight; /* DEVIATIONS */
+        int32_t reserved;
 } dci_gpu_score_args;
 
 enum {
