@@ -52,8 +52,8 @@
  *
  *      select             ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
  *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), or with LEARNED (8 bits: up to 128 elements);
- *                         PAGE, CLUSTER and SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv,
- *                         clusterkv, louiskv, retroinfer)
+ *                         PAGE, CLUSTER and SEGMENT with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest, arkvale,
+ *                         freekv, clusterkv, louiskv, retroinfer)
  *      tail               DROP; with codes of tokens also SUMS, and LOWBIT with values of 4, 2 or 1 bits (sketch+sums,
  *                         sketch+lowbit); with CLUSTER and SEGMENT by MEAN also SUMS (retroinfer)
  *      schedule           all but ONCE
