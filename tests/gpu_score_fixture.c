@@ -441,7 +441,7 @@ static void check_rows(const list *l)
                 /* Squares are rounded as the query is, or next to the greatest one's: the least there are in f16. */
                 const double near = c->dtype == DCI_F16 ? 0x1p-22 * most * most * variances : 0.0;
                 const double root = sqrt(square), doubt = root > 0.0 ? fmin(near / root, sqrt(near)) : sqrt(near);
-                check_number(l, g, (double)l->got[g * group + l->q], sum + 1.25 * root,
+                check_number(l, g, (double)l->got[g * group + l->q], fmin(sum + 1.25 * root, (double)FLT_MAX),
                              off * all + 1.25 * (off * root + doubt));
         }
 }

@@ -126,7 +126,7 @@ enum {
  * query is transformed by its head's record. Coordinates are sums in binary32 in any order, so that a byte next to a
  * rounding boundary may be one more or less than the CPU's. Others: sums of products in binary32 of rows and (in two
  * parts, if need be) queries: no worse than the rows' rounding times 2^-8. DEVIATIONS: the halves of a row have sums of
- * their own, and the root of the second counts deviation_weight times.
+ * their own, and the root of the second counts deviation_weight times, within binary32.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from

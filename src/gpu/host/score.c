@@ -147,7 +147,9 @@ static void score_row(const scoring *s, int32_t row, float *out)
                         sum += (double)x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);
                 for (int32_t j = n; j < width; j++)
                         square += (double)x[j] * (double)x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);
-                out[q] = (float)(sum + (double)args->deviation_weight * sqrt(square));
+                out[q] = args->kind == DCI_GPU_DEVIATIONS
+                                 ? (float)fmin(sum + (double)args->deviation_weight * sqrt(square), (double)FLT_MAX)
+                                 : (float)sum;
         }
 }
 

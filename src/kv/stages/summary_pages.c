@@ -239,9 +239,10 @@ static void score_deviations(dci_kv_query *ask, float *squares, const float *wei
                 rows[i] = (const unsigned char *)rows[i] + dim * kv->es;
         dci_kv_score_rows(&part, squares, dim, kv->config.dtype, rows, n, 0);
         for (size_t q = 0; q < kv->group; q++)
-                for (size_t i = 0; i < n; i++)
-                        ask->scores[q * ask->ld + first + i] +=
-                                weights[q] * sqrtf(fminf(products[q * DCI_KV_TILE + i], FLT_MAX));
+                for (size_t i = 0; i < n; i++) {
+                        float *score = &ask->scores[q * ask->ld + first + i];
+                        *score = fminf(*score + weights[q] * sqrtf(products[q * DCI_KV_TILE + i]), FLT_MAX);
+                }
 }
 
 /* Rows [from, from + n), contiguous, of groups from number `first` on. */

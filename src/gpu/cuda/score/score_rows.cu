@@ -125,7 +125,7 @@ template <int Q> struct RowSums {
 template <bool ROOT>
 static __device__ __forceinline__ float score_of(const dci_gpu_score_args &a, float sum, float square, float back)
 {
-        return ROOT ? (sum + a.deviation_weight * sqrtf(fmaxf(square, 0.0f))) * back : sum * back;
+        return ROOT ? fminf((sum + a.deviation_weight * sqrtf(fmaxf(square, 0.0f))) * back, FLT_MAX) : sum * back;
 }
 
 template <int P, int Q, bool ROOT>
