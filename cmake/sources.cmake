@@ -127,6 +127,7 @@ set(dci_sources
     src/gpu/host/score.c
     src/gpu/host/select.c
     src/gpu/host/tail.c
+    src/gpu/host/tail_clusters.c
     src/gpu/host/tail_sums.c
     src/kv/attend.c
     src/kv/budget.c
@@ -243,6 +244,7 @@ set(dci_cuda_sources
     src/gpu/cuda/tail/tail_1.cu
     src/gpu/cuda/tail/tail_2.cu
     src/gpu/cuda/tail/tail_4.cu
+    src/gpu/cuda/tail/tail_clusters.cu
     src/gpu/cuda/tail/tail_sums.cu)
 if(DCI_CUDA)
     list(APPEND dci_sources src/gpu/cuda/device.c src/gpu/cuda/limits.c src/gpu/cuda/pin.c)

@@ -52,6 +52,9 @@ static size_t some(life *l, size_t least, size_t n)
 }
 
 /* Small clusters, so that a life has many, with what goes together over them. */
+static const int32_t summaries_of_rows[] = {DCI_KV_SUMMARY_MEAN, DCI_KV_SUMMARY_MINMAX, DCI_KV_SUMMARY_CUBOID,
+                                            DCI_KV_SUMMARY_MEAN_STD};
+
 static void draw_lists(life *l)
 {
         dci_kv_config *c = &l->config;
@@ -64,7 +67,7 @@ static void draw_lists(life *l)
         c->cluster_by = (int32_t)below(l, 3);
         c->segment_buffer = some(l, 2, 60);
         c->estimate_share = below(l, 2) == 0 ? 1.0 : 0.1 * (double)below(l, 9);
-        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        c->summary = summaries_of_rows[below(l, COUNT(summaries_of_rows))];
         c->tail = below(l, 2) == 0 ? DCI_KV_TAIL_DROP : DCI_KV_TAIL_SUMS;
         if (below(l, 4) == 0)
                 c->select = DCI_KV_SELECT_NONE;
@@ -96,7 +99,7 @@ static void draw_static(life *l)
 {
         dci_kv_config *c = &l->config;
         c->static_share = below(l, 4) == 0 ? -1.0 : 0.125 * (double)below(l, 9);
-        c->summary = DCI_KV_SUMMARY_MEAN + (int32_t)below(l, 3);
+        c->summary = summaries_of_rows[below(l, COUNT(summaries_of_rows))];
         if (below(l, 4) == 0)
                 c->select = below(l, 3) == 0 ? DCI_KV_SELECT_NONE : DCI_KV_SELECT_SCAN;
 }
@@ -304,8 +307,7 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 if (keeps)
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);
                 else if ((info.select == DCI_KV_SELECT_SCAN || info.select == DCI_KV_SELECT_STATIC) &&
-                         info.summary <= DCI_KV_SUMMARY_CUBOID && info.group != DCI_KV_GROUP_TREE &&
-                         !l->config.frozen_prompt)
+                         kv_ranks_rows(info.summary) && info.group != DCI_KV_GROUP_TREE && !l->config.frozen_prompt)
                         kv_model_check_lists(&of[i]->model, seen, i, layer, queries, l->config.budget, false, l->what);
         }
 }

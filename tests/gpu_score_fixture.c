@@ -338,7 +338,8 @@ dci_gpu_score_args score_arguments(const score_state *s)
                                    .centres = (const float *)(void *)s->centres->device,
                                    .lanes = s->lanes,
                                    .scores = (float *)(void *)s->scores->device,
-                                   .parts = (float *)(void *)s->parts->device};
+                                   .parts = (float *)(void *)s->parts->device,
+                                   .deviation_weight = 1.25f};
         args.summaries.pieces = (unsigned char *const *)(void *)s->list->device;
         args.summaries.numbers = (const int32_t *)(void *)s->numbers->device;
         if (c->kind == DCI_GPU_LEARNED)
@@ -421,9 +422,15 @@ static void check_rows(const list *l)
         for (size_t g = 0; g < l->n_groups; g++) {
                 const unsigned char *row =
                         chunk_image(s, l->row, g / s->per_chunk, l->head) + g % s->per_chunk * s->width * 2;
-                double sum = 0.0, all = 0.0;
+                double sum = 0.0, all = 0.0, square = 0.0, most = 0.0, variances = 0.0;
                 for (size_t j = 0; j < s->width; j++) {
                         const double x = (double)l->query[j % dim];
+                        if (c->kind == DCI_GPU_DEVIATIONS && j >= dim) {
+                                square += x * x * (double)gpu_number(row, j, c->dtype);
+                                most = fmax(most, fabs(x));
+                                variances += (double)gpu_number(row, j, c->dtype);
+                                continue;
+                        }
                         const double of_kind = c->kind == DCI_GPU_MINMAX ? (j < dim ? fmax(x, 0.0) : fmin(x, 0.0))
                                                : j < dim                 ? x
                                                                          : fabs(x);
@@ -431,7 +438,11 @@ static void check_rows(const list *l)
                         sum += product;
                         all += fabs(product);
                 }
-                check_number(l, g, (double)l->got[g * group + l->q], sum, off * all);
+                /* Squares are rounded as the query is, or next to the greatest one's: the least there are in f16. */
+                const double near = c->dtype == DCI_F16 ? 0x1p-22 * most * most * variances : 0.0;
+                const double root = sqrt(square), doubt = root > 0.0 ? fmin(near / root, sqrt(near)) : sqrt(near);
+                check_number(l, g, (double)l->got[g * group + l->q], fmin(sum + 1.25 * root, (double)FLT_MAX),
+                             off * all + 1.25 * (off * root + doubt));
         }
 }
 

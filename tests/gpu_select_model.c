@@ -151,6 +151,47 @@ void choose_look_at_list(choose_state *s, int32_t i, int32_t h, const char *what
         free(seen);
 }
 
+void choose_look_at_members(choose_state *s, int32_t i, int32_t h, const char *what)
+{
+        const int32_t list = i * s->w->n_heads + h;
+        const dci_gpu_view view = choose_view_of(s, i);
+        const int32_t *taken = got(s->taken) + (size_t)list * (size_t)s->max_groups;
+        const int32_t *ranked = got(s->ranked) + (size_t)list * (size_t)s->stride;
+        const int32_t n_ranked = got(s->n_ranked)[list], n = choose_groups_of(s, i, h, &view);
+        int32_t n_selected = 0, n_estimated = 0, left = view.room;
+        for (int32_t g = view.sparse ? n : 0; g < s->max_groups; g++)
+                ck_assert_msg(taken[g] == -1, "%s: list %d, cluster %d is not written", what, list, g);
+        if (!view.sparse)
+                return;
+        for (int32_t r = 0; r < n_ranked; r++) {
+                const int32_t here = members_of(s, i, h, &view, ranked[r], NULL, left);
+                ck_assert_msg(taken[ranked[r]] == here, "%s: list %d, rank %d has %d members of cluster %d, not %d",
+                              what, list, r, taken[ranked[r]], ranked[r], here);
+                left -= here;
+        }
+        if (s->w->data == BAD)
+                return;
+        weigh(s, i, h, &view, n);
+        const int32_t wanted = s->w->estimated >= 1.0 ? n : (int32_t)(s->w->estimated * (double)n + 0.5),
+                      reach = n_ranked + wanted < n ? n_ranked + wanted : n;
+        for (int32_t g = 0; g < n; g++) {
+                ck_assert_msg(taken[g] >= DCI_GPU_DROPPED, "%s: list %d, cluster %d", what, list, g);
+                n_selected += taken[g] > 0;
+                n_estimated += taken[g] == 0;
+                const double edge = s->relevance[s->order[reach > 0 ? reach - 1 : 0]];
+                if (reach == 0 || !close_to(s, s->relevance[g], edge))
+                        ck_assert_msg((taken[g] >= 0) == (reach > 0 && s->relevance[g] > edge),
+                                      "%s: list %d, cluster %d of relevance %.9g has %d, the edge is %.9g", what, list,
+                                      g, s->relevance[g], taken[g], edge);
+        }
+        ck_assert_msg(n_selected == n_ranked && n_selected + n_estimated == reach,
+                      "%s: list %d has %d selected clusters of %d, and %d estimated ones, not %d", what, list,
+                      n_selected, n_ranked, n_estimated, reach - n_ranked);
+        for (int32_t r = 0; r < n && (s->w->data == LEVELS || s->w->data == EQUAL); r++)
+                ck_assert_msg((taken[s->order[r]] >= 0) == (r < reach), "%s: list %d, rank %d is cluster %d: %d", what,
+                              list, r, s->order[r], taken[s->order[r]]);
+}
+
 void choose_look_at_rest(const choose_state *s, const char *what)
 {
         for (int32_t i = 0; i < s->n; i++) {

@@ -14,6 +14,7 @@ typedef struct choose_case {
         int32_t data, group, weigh, shift, listed, n_parts;
         int32_t n_sequences, n_heads, budget, most; /* most: tokens of a sequence */
         int32_t drop, extra;                        /* extra: stride beyond the budget */
+        double estimated;                           /* listed: the share that a tail estimates; 0: there is none */
 } choose_case;
 
 #define KEPT DCI_GPU_WEIGH_KEPT
@@ -34,7 +35,7 @@ typedef struct choose_state {
         int32_t n, n_lists, max_groups, stride;
         dci_gpu_sizes sizes;
         gpu_buffer *rows, *n_tokens, *n_grouped, *n_clusters, *scores, *parts, *lasts, *found, *n_found;
-        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked;
+        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked, *taken;
         choose_chunks spans, ids;
         double *relevance;
         int32_t *order, *members; /* members: by rank, while the room is filled */
@@ -61,6 +62,8 @@ dci_gpu_view choose_view_of(const choose_state *s, int32_t i);
 int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view);
 /* That ranks are those of the model up to rounding, and that positions are what they amount to. */
 void choose_look_at_list(choose_state *s, int32_t i, int32_t h, const char *what);
+/* That what a tail reads of a list's clusters is what its ranks amount to; after the list. */
+void choose_look_at_members(choose_state *s, int32_t i, int32_t h, const char *what);
 /* What is not written keeps its poison. */
 void choose_look_at_rest(const choose_state *s, const char *what);
 

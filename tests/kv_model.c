@@ -209,28 +209,31 @@ double kv_model_error(const kv_model *model, const kv_seen *seen, size_t i, size
 
 /* --- scores ------------------------------------------------------------------------------------------------------------- */
 
-/* One coordinate of a group's summary: its mean, extremes, and mean deviation from the middle of the extremes. */
+/* One coordinate of a group's summary: its mean, variance, extremes, and mean deviation from the middle of the extremes. */
 typedef struct extent {
-        double mean, low, high, middle, deviation;
+        double mean, variance, low, high, middle, deviation;
 } extent;
 
 static extent extent_of(const float *keys, size_t dim, size_t j, size_t size)
 {
-        extent e = {0.0, (double)keys[j], (double)keys[j], 0.0, 0.0};
+        extent e = {0.0, 0.0, (double)keys[j], (double)keys[j], 0.0, 0.0};
         for (size_t t = 0; t < size; t++) {
                 e.mean += (double)keys[t * dim + j] / (double)size;
                 e.low = fmin(e.low, (double)keys[t * dim + j]);
                 e.high = fmax(e.high, (double)keys[t * dim + j]);
         }
         e.middle = (e.low + e.high) / 2.0;
-        for (size_t t = 0; t < size; t++)
-                e.deviation += fabs((double)keys[t * dim + j] - e.middle) / (double)size;
+        for (size_t t = 0; t < size; t++) {
+                const double key = (double)keys[t * dim + j];
+                e.deviation += fabs(key - e.middle) / (double)size;
+                e.variance += (key - e.mean) * (key - e.mean) / (double)size;
+        }
         return e;
 }
 
 double kv_model_score(const float *query, const float *keys, size_t dim, int32_t summary, size_t size)
 {
-        double sum = 0.0;
+        double sum = 0.0, square = 0.0;
         for (size_t j = 0; j < dim; j++) {
                 const extent e = extent_of(keys, dim, j, size);
                 const double q = (double)query[j];
@@ -240,8 +243,9 @@ double kv_model_score(const float *query, const float *keys, size_t dim, int32_t
                         sum += q * e.middle + fabs(q) * e.deviation;
                 else
                         sum += q * e.mean;
+                square += summary == DCI_KV_SUMMARY_MEAN_STD ? q * q * e.variance : 0.0;
         }
-        return sum;
+        return sum + 1.5 * sqrt(square);
 }
 
 double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, const float *queries, int32_t summary,
@@ -279,7 +283,8 @@ double *kv_model_scores(const kv_model *model, size_t layer, size_t kv_head, con
  * by what cancels in them. Means and cuboids are kept in the format of the keys. */
 double kv_model_slack(const kv_model *model, const dci_kv_info *info, double score)
 {
-        const bool rounded = info->summary == DCI_KV_SUMMARY_MEAN || info->summary == DCI_KV_SUMMARY_CUBOID;
+        const bool rounded = kv_ranks_rows(info->summary) && info->summary != DCI_KV_SUMMARY_KEYS &&
+                             info->summary != DCI_KV_SUMMARY_MINMAX;
         const double times = !rounded || model->dtype == DCI_F32 ? 1.0 : model->dtype == DCI_F16 ? 100.0 : 800.0;
         return times * (info->combine == DCI_KV_COMBINE_SOFTMAX ? 2e-4 * score + 1e-30 : 1e-4 * (1.0 + fabs(score)));
 }

@@ -55,7 +55,13 @@ void kv_choice_drop(kv_choice *choice);
 void kv_choice_check(const kv_model *model, const dci_kv_info *info, kv_choice *choice, const int32_t *list,
                      size_t n_list, size_t sink, size_t end, const char *what);
 
-/* The score, without the scale, of a group with these keys; and by how much rounding may change one near this. */
+/* Whether groups are ranked by keys, or by a row each that is made of their keys. */
+DCI_INLINE bool kv_ranks_rows(int32_t summary)
+{
+        return summary <= DCI_KV_SUMMARY_CUBOID || summary == DCI_KV_SUMMARY_MEAN_STD;
+}
+
+/* The score, without the scale, of a group with these keys (of mean_std with the default weight); and by how much rounding may change one near this. */
 double kv_model_score(const float *query, const float *keys, size_t dim, int32_t summary, size_t size);
 double kv_model_slack(const kv_model *model, const dci_kv_info *info, double score);
 

@@ -124,11 +124,11 @@ static kv_ranking rank(const kv_model *model, const dci_kv_info *info, const kv_
         const dci_kv_plan *plan = &seen->plans[layer];
         kv_ranking r = {NULL, NULL, (size_t)plan->sink_end[i], (size_t)plan->recent_begin[i],
                         info->group == DCI_KV_GROUP_PAGE ? info->page_tokens : 1};
-        if (by_groups(info) && info->summary <= DCI_KV_SUMMARY_CUBOID)
+        if (by_groups(info) && kv_ranks_rows(info->summary))
                 r.choice = kv_choice_of(model, seen, i, layer, head, queries, what);
         else if ((info->group == DCI_KV_GROUP_TOKEN || info->group == DCI_KV_GROUP_PAGE) &&
                  info->combine != DCI_KV_COMBINE_EACH && info->summary >= DCI_KV_SUMMARY_KEYS &&
-                 info->summary <= DCI_KV_SUMMARY_CUBOID)
+                 kv_ranks_rows(info->summary))
                 r.scores = kv_model_scores(model, layer, head, queries + head * model->group * model->dim_k,
                                            info->summary, info->combine, r.first, r.end, r.size);
         return r;

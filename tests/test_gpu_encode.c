@@ -54,6 +54,8 @@ static const shape shapes[] = {
         {"extremes of 16", 128, DCI_F16, DCI_GPU_MINMAX, 0, 0, 4, 2, 0},
         {"extremes of 64", 96, DCI_BF16, DCI_GPU_MINMAX, 0, 0, 6, 1, 0},
         {"cuboids of 32", 128, DCI_BF16, DCI_GPU_CUBOIDS, 0, 0, 5, 2, 0},
+        {"deviations of 16", 128, DCI_BF16, DCI_GPU_DEVIATIONS, 0, 0, 4, 2, 0},
+        {"deviations of 8, values of 2", 64, DCI_F16, DCI_GPU_DEVIATIONS, 0, 2, 3, 1, 0},
         {"cuboids of 8, values of 4", 256, DCI_F16, DCI_GPU_CUBOIDS, 0, 4, 3, 1, 0},
 };
 
@@ -285,8 +287,16 @@ static void model_page(const world *w, size_t list, size_t first, size_t n, unsi
         const size_t dim = (size_t)w->s->dim;
         for (size_t i = 0; i < n; i++)
                 to_f32(w, row_of(w, false, list, first + i), wide + i * dim);
-        if (w->s->kind == DCI_GPU_MEANS) {
+        if (w->s->kind == DCI_GPU_MEANS || w->s->kind == DCI_GPU_DEVIATIONS) {
                 dci_kv_mean_row(wide, n, dim, row);
+                memset(row + dim, 0, dim * sizeof *row);
+                for (size_t i = 0; i < n * dim; i++)
+                        row[dim + i % dim] += (wide[i] - row[i % dim]) * (wide[i] - row[i % dim]);
+                const float most = w->s->dtype == DCI_F16 ? 65504.0f : 0x1.fep127f; /* of the type */
+                for (size_t j = 0; j < dim; j++) {
+                        row[dim + j] /= (float)n;
+                        row[dim + j] = row[dim + j] < most ? row[dim + j] : most;
+                }
         } else {
                 memcpy(row, wide, dim * sizeof *row);
                 memcpy(row + dim, wide, dim * sizeof *row);

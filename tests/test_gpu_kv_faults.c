@@ -13,9 +13,9 @@ enum { PROMPT = 140, MORE = 120, LOOKS = 64, MOST = 3 };
 #define CODED 200
 #define CODED_PROMPT 620
 
-static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV,
-                                  DCI_KV_CLUSTERKV,     DCI_KV_FREEKV,  DCI_KV_FULL,
-                                  KV_LEARNED,           DCI_KV_LOUISKV, CODED};
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV, DCI_KV_CLUSTERKV,
+                                  DCI_KV_RETROINFER,    DCI_KV_FREEKV,  DCI_KV_FULL, KV_LEARNED,
+                                  DCI_KV_LOUISKV,       CODED};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* --- a device that can fail ------------------------------------------------------------------------------------------------------ */

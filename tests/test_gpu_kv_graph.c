@@ -170,6 +170,8 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
 
 /* Presets, and sketch by learned codes of so many bits. */
 #define LEARNED_OF(bits) (200 + (bits))
+/* Pages by mean and deviation. */
+#define DEVIATIONS (-1)
 
 static const struct {
         int32_t preset, schedule; /* 0: the preset's */
@@ -177,7 +179,9 @@ static const struct {
                {DCI_KV_QUEST, 0},
                {DCI_KV_PAGEMEAN, 0},
                {DCI_KV_ARKVALE, 0},
+               {DEVIATIONS, 0},
                {DCI_KV_CLUSTERKV, 0},
+               {DCI_KV_RETROINFER, 0},
                {DCI_KV_SKETCH_LOWBIT, 0},
                {DCI_KV_SKETCH_SUMS, 0},
                {DCI_KV_LOWBIT, 0},
@@ -210,9 +214,13 @@ enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
 {
+        dci_kv_config config = twin_small(kind == DEVIATIONS     ? DCI_KV_PAGEMEAN
+                                          : kind < LEARNED_OF(0) ? kind
+                                                                 : DCI_KV_SKETCH);
+        if (kind == DEVIATIONS)
+                config.summary = DCI_KV_SUMMARY_MEAN_STD;
         if (kind < LEARNED_OF(0))
-                return twin_small(kind);
-        dci_kv_config config = twin_small(DCI_KV_SKETCH);
+                return config;
         config.summary = DCI_KV_SUMMARY_LEARNED;
         config.key_bits = kind - LEARNED_OF(0);
         return config;
@@ -438,9 +446,9 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
-                     {DCI_KV_RETROINFER, 0, "a tail but by codes"},
                      {DCI_KV_PRKV, 0, "this choice"},
                      {DCI_KV_CLUSTERKV, 0, NULL},
+                     {DCI_KV_RETROINFER, 0, NULL},
                      {DCI_KV_LOUISKV, 0, NULL},
                      {DCI_KV_SKETCH, 0, NULL},
                      {DCI_KV_SKETCH_GROUPS, 0, NULL},
@@ -471,6 +479,21 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
 }
 END_TEST
 
+/* Scores that rank are those that a tail over clusters takes. */
+START_TEST(other_tails_over_clusters_are_left_to_the_host)
+{
+        dci_kv_config config = twin_small(DCI_KV_RETROINFER);
+        config.summary = DCI_KV_SUMMARY_MINMAX;
+        const dci_gpu_kv_config on_device = twin_planned_for(1);
+        dci_context *context = test_context(1);
+        dci_gpu *gpu = twin_gpu(context);
+        dci_gpu_kv *kv = NULL;
+        ck_refused(dci_gpu_kv_create(gpu, &config, &on_device, &kv), DCI_ERR_UNSUPPORTED, "but by their means");
+        dci_gpu_destroy(gpu);
+        dci_context_destroy(context);
+}
+END_TEST
+
 /* The host's part: what the device formed is what the host makes when it is asked, so that maintenance, files and codes that are made again
  * change no plan but where they should. */
 START_TEST(the_host_makes_the_same)
@@ -490,23 +513,32 @@ START_TEST(the_host_makes_the_same)
 }
 END_TEST
 
-/* Listed groups of every kind that the device chooses by: clusters with other summaries and other sums of scores, in parts, in small batches; and
- * segments. Forks, cuts and files go through chunks' borders. Loops over kinds. */
+/* Listed groups of every kind that the device chooses by: clusters with other summaries and other sums of scores, in parts, in small batches,
+ * with tails that estimate some or all, for groups of any size; and segments. Forks, cuts and files go through chunks' borders. Loops over kinds. */
 START_TEST(listed_groups_are_those_of_the_cpu)
 {
         static const struct {
                 int32_t preset, summary, combine;
                 size_t tokens, every, most;
-        } kinds[] = {{DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_MEAN, 4, 64, 0},
-                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_CUBOID, DCI_KV_COMBINE_SOFTMAX, 1, 8, 0},
-                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 3, 24, 2},
-                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 2, 16, 0},
-                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0}};
+                double estimated; /* 0: no tail */
+                size_t group;
+        } kinds[] = {{DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_MEAN, 4, 64, 0, 0, 2},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_CUBOID, DCI_KV_COMBINE_SOFTMAX, 1, 8, 0, 0, 2},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 3, 24, 2, 0, 2},
+                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 2, 16, 0, 0, 2},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0, 0, 2},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 5, 48, 0, 0.232, 4},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 9, 40, 16, 0.01, 1},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN_STD, DCI_KV_COMBINE_SOFTMAX, 4, 48, 0, 0, 3},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 30, 60, 0, 1.0, 5},
+                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 4, 32, 0, 0.6, 2}};
         dci_kv_config config = twin_small(kinds[_i].preset);
         config.summary = kinds[_i].summary;
         config.combine = kinds[_i].combine;
         config.schedule = DCI_KV_EVERY_STEP;
-        config.tail = DCI_KV_TAIL_DROP;
+        config.tail = kinds[_i].estimated > 0 ? DCI_KV_TAIL_SUMS : DCI_KV_TAIL_DROP;
+        config.estimate_share = kinds[_i].estimated;
+        config.n_query_heads = kinds[_i].group * config.n_kv_heads;
         config.cluster_tokens = kinds[_i].tokens;
         config.cluster_every = kinds[_i].every;
         config.cluster_most = kinds[_i].most;
@@ -582,8 +614,9 @@ int main(void)
         tcase_add_test(laws, layers_without_their_anchor_are_refused);
         tcase_add_test(laws, what_cannot_be_captured_is_refused);
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
+        tcase_add_test(laws, other_tails_over_clusters_are_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
-        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 5);
+        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 10);
         tcase_add_loop_test(laws, codes_that_are_made_anew, 0, 3);
         return test_main(suite);
 }

@@ -167,20 +167,14 @@ static void same_bits(const float *a, const float *b, size_t n, const char *what
 enum { LEARNED = 1000, LEARNED_TAIL, AHEAD };
 
 /* What the device plans. */
-static const int32_t planned[] = {DCI_KV_PAGEMEAN,
-                                  DCI_KV_QUEST,
-                                  DCI_KV_ARKVALE,
-                                  DCI_KV_LOWBIT,
-                                  DCI_KV_SKETCH,
-                                  DCI_KV_SKETCH_SUMS,
-                                  DCI_KV_SKETCH_LOWBIT,
-                                  DCI_KV_CLUSTERKV,
-                                  DCI_KV_LOUISKV,
-                                  DCI_KV_FREEKV,
-                                  LEARNED,
-                                  LEARNED_TAIL,
-                                  AHEAD};
-enum { N_PLANNED = 13 };
+static const int32_t planned[] = {DCI_KV_PAGEMEAN,      DCI_KV_QUEST,
+                                  DCI_KV_ARKVALE,       DCI_KV_LOWBIT,
+                                  DCI_KV_SKETCH,        DCI_KV_SKETCH_SUMS,
+                                  DCI_KV_SKETCH_LOWBIT, DCI_KV_CLUSTERKV,
+                                  DCI_KV_RETROINFER,    DCI_KV_LOUISKV,
+                                  DCI_KV_FREEKV,        LEARNED,
+                                  LEARNED_TAIL,         AHEAD};
+enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
 {

@@ -48,7 +48,7 @@ END_TEST
 START_TEST(rows_score_as_their_kinds_say)
 {
         uint64_t seed = 1;
-        for (int32_t kind = DCI_GPU_MEANS; kind <= DCI_GPU_CUBOIDS; kind++)
+        for (int32_t kind = DCI_GPU_MEANS; kind <= DCI_GPU_DEVIATIONS; kind++)
                 for (size_t d = 0; d < COUNT(dims); d++)
                         for (size_t g = 0; g < COUNT(groups); g++, seed++) {
                                 score_case c = shape(kind, 4, dims[d], groups[g]);
@@ -129,6 +129,10 @@ START_TEST(unusual_numbers_and_lengths)
                 CASE("huge", DCI_GPU_CODES, 2, 96, 8, DCI_F16, DCI_F32, 1, 0, 2, false, false, true, HUGE_QUERIES,
                      PACK(SIZES), PACK(LENGTHS), 0, 0),
                 CASE("huge", DCI_GPU_CUBOIDS, 4, 96, 16, DCI_F16, DCI_F32, 1, 4, 2, false, false, true, HUGE_QUERIES,
+                     PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("huge", DCI_GPU_DEVIATIONS, 4, 128, 4, DCI_BF16, DCI_F32, 1, 4, 2, false, false, true,
+                     HUGE_QUERIES, PACK(SIZES), PACK(LENGTHS), 0, 0),
+                CASE("zeros", DCI_GPU_DEVIATIONS, 4, 96, 8, DCI_F16, DCI_F32, 2, 4, 2, false, true, true, ZERO_QUERIES,
                      PACK(SIZES), PACK(LENGTHS), 0, 0),
                 CASE("tiny", DCI_GPU_MEANS, 4, 128, 6, DCI_F16, DCI_F32, 1, 4, 2, false, false, true, TINY_QUERIES,
                      PACK(SIZES), PACK(LENGTHS), 0, 0),

@@ -16,35 +16,45 @@
 GPU_SUITE(ROOM)
 
 static const choose_case shapes[] = {
-        {"tokens", GAUSSIAN, 4, KEPT, 0, 0, 16, 5, 2, 128, 6000, 0, 0},
-        {"a long list", GAUSSIAN, 4, KEPT, 0, 0, 64, 1, 2, 256, 40000, 1, 5},
-        {"one query head", GAUSSIAN, 1, KEPT, 0, 0, 1, 2, 2, 200, 9000, 1, 0},
-        {"two", GAUSSIAN, 2, KEPT, 0, 0, 7, 2, 2, 200, 9000, 0, 0},
-        {"five", GAUSSIAN, 5, KEPT, 0, 0, 33, 2, 2, 200, 9000, 1, 0},
-        {"eight", GAUSSIAN, 8, KEPT, 0, 0, 20, 2, 2, 200, 9000, 0, 0},
-        {"sixteen", GAUSSIAN, 16, KEPT, 0, 0, 20, 2, 2, 200, 9000, 0, 0},
-        {"the mean", GAUSSIAN, 4, EVEN, 0, 0, 20, 3, 2, 200, 9000, 0, 0},
-        {"pages", GAUSSIAN, 4, GROUPS, 4, 0, 8, 5, 2, 240, 20000, 0, 0},
-        {"pages by the mean", GAUSSIAN, 2, EVEN, 5, 0, 8, 3, 2, 500, 20000, 0, 3},
-        {"listed groups", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0},
-        {"listed groups, many wanted", GAUSSIAN, 4, GROUPS, 0, 1, 8, 1, 1, 2600, 12000, 0, 0},
-        {"many wanted", GAUSSIAN, 4, KEPT, 0, 0, 8, 2, 1, 2048, 12000, 1, 0},
-        {"more than the blocks may leave", GAUSSIAN, 4, KEPT, 0, 0, 8, 1, 1, 6000, 20000, 1, 0},
-        {"the longest lists", GAUSSIAN, 1, KEPT, 0, 0, 8, 1, 1, DCI_GPU_MAX_LIST, 40000, 0, 0},
-        {"many lists", GAUSSIAN, 4, KEPT, 0, 0, 4, 6, 24, 100, 1500, 0, 0},
-        {"more than one window of bits", RUN, 1, KEPT, 0, 0, 8, 1, 1, 300, 300000, 0, 0},
-        {"few levels", LEVELS, 4, KEPT, 0, 0, 8, 3, 2, 300, 9000, 1, 0},
-        {"pages of few levels", LEVELS, 4, GROUPS, 4, 0, 8, 3, 2, 300, 9000, 0, 0},
-        {"all are equal", EQUAL, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0},
-        {"all are equal, by the mean", EQUAL, 4, EVEN, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
-        {"huge scores", HUGE_ONES, 4, GROUPS, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
-        {"a run of the best", RUN, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0},
-        {"the best in one block", COMB, 4, KEPT, 0, 0, 8, 1, 2, 700, 40000, 1, 0},
-        {"ever better", ASCENDING, 4, KEPT, 0, 0, 8, 2, 2, 300, 20000, 0, 0},
-        {"the last page is the best", ASCENDING, 4, GROUPS, 4, 0, 8, 6, 2, 300, 9000, 0, 0},
-        {"no numbers", BAD, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
-        {"pages of no numbers", BAD, 4, GROUPS, 4, 0, 8, 2, 2, 300, 9000, 0, 0},
-        {"kept tokens outweigh all", OUTWEIGHED, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0},
+        {"tokens", GAUSSIAN, 4, KEPT, 0, 0, 16, 5, 2, 128, 6000, 0, 0, 0},
+        {"a long list", GAUSSIAN, 4, KEPT, 0, 0, 64, 1, 2, 256, 40000, 1, 5, 0},
+        {"one query head", GAUSSIAN, 1, KEPT, 0, 0, 1, 2, 2, 200, 9000, 1, 0, 0},
+        {"two", GAUSSIAN, 2, KEPT, 0, 0, 7, 2, 2, 200, 9000, 0, 0, 0},
+        {"five", GAUSSIAN, 5, KEPT, 0, 0, 33, 2, 2, 200, 9000, 1, 0, 0},
+        {"eight", GAUSSIAN, 8, KEPT, 0, 0, 20, 2, 2, 200, 9000, 0, 0, 0},
+        {"sixteen", GAUSSIAN, 16, KEPT, 0, 0, 20, 2, 2, 200, 9000, 0, 0, 0},
+        {"the mean", GAUSSIAN, 4, EVEN, 0, 0, 20, 3, 2, 200, 9000, 0, 0, 0},
+        {"pages", GAUSSIAN, 4, GROUPS, 4, 0, 8, 5, 2, 240, 20000, 0, 0, 0},
+        {"pages by the mean", GAUSSIAN, 2, EVEN, 5, 0, 8, 3, 2, 500, 20000, 0, 3, 0},
+        {"listed groups", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0, 0},
+        {"listed groups, many wanted", GAUSSIAN, 4, GROUPS, 0, 1, 8, 1, 1, 2600, 12000, 0, 0, 0},
+        {"some are estimated", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0, 0.232},
+        {"many are estimated of many", GAUSSIAN, 2, GROUPS, 0, 1, 8, 1, 1, 1500, 60000, 0, 0, 0.4},
+        {"more than a block keeps", GAUSSIAN, 1, EVEN, 0, 1, 8, 1, 1, 300, 190000, 0, 0, 0.3},
+        {"estimated by the mean", GAUSSIAN, 5, EVEN, 0, 1, 8, 3, 2, 200, 9000, 0, 0, 0.1},
+        {"all are estimated", GAUSSIAN, 8, GROUPS, 0, 1, 8, 3, 2, 200, 9000, 0, 3, 1.0},
+        {"next to nothing is estimated", GAUSSIAN, 4, GROUPS, 0, 1, 8, 6, 2, 200, 9000, 0, 0, 1e-9},
+        {"equal ones are estimated", EQUAL, 4, GROUPS, 0, 1, 8, 3, 2, 300, 20000, 0, 0, 0.5},
+        {"few levels are estimated", LEVELS, 4, GROUPS, 0, 1, 8, 6, 2, 300, 9000, 0, 0, 0.25},
+        {"far from the best is estimated", HUGE_ONES, 4, GROUPS, 0, 1, 8, 3, 2, 300, 9000, 0, 0, 0.25},
+        {"no numbers are estimated", BAD, 4, GROUPS, 0, 1, 8, 3, 2, 300, 9000, 0, 0, 0.25},
+        {"many wanted", GAUSSIAN, 4, KEPT, 0, 0, 8, 2, 1, 2048, 12000, 1, 0, 0},
+        {"more than the blocks may leave", GAUSSIAN, 4, KEPT, 0, 0, 8, 1, 1, 6000, 20000, 1, 0, 0},
+        {"the longest lists", GAUSSIAN, 1, KEPT, 0, 0, 8, 1, 1, DCI_GPU_MAX_LIST, 40000, 0, 0, 0},
+        {"many lists", GAUSSIAN, 4, KEPT, 0, 0, 4, 6, 24, 100, 1500, 0, 0, 0},
+        {"more than one window of bits", RUN, 1, KEPT, 0, 0, 8, 1, 1, 300, 300000, 0, 0, 0},
+        {"few levels", LEVELS, 4, KEPT, 0, 0, 8, 3, 2, 300, 9000, 1, 0, 0},
+        {"pages of few levels", LEVELS, 4, GROUPS, 4, 0, 8, 3, 2, 300, 9000, 0, 0, 0},
+        {"all are equal", EQUAL, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0, 0},
+        {"all are equal, by the mean", EQUAL, 4, EVEN, 0, 0, 8, 2, 2, 300, 9000, 0, 0, 0},
+        {"huge scores", HUGE_ONES, 4, GROUPS, 0, 0, 8, 2, 2, 300, 9000, 0, 0, 0},
+        {"a run of the best", RUN, 4, KEPT, 0, 0, 8, 2, 2, 300, 40000, 0, 0, 0},
+        {"the best in one block", COMB, 4, KEPT, 0, 0, 8, 1, 2, 700, 40000, 1, 0, 0},
+        {"ever better", ASCENDING, 4, KEPT, 0, 0, 8, 2, 2, 300, 20000, 0, 0, 0},
+        {"the last page is the best", ASCENDING, 4, GROUPS, 4, 0, 8, 6, 2, 300, 9000, 0, 0, 0},
+        {"no numbers", BAD, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0, 0},
+        {"pages of no numbers", BAD, 4, GROUPS, 4, 0, 8, 2, 2, 300, 9000, 0, 0, 0},
+        {"kept tokens outweigh all", OUTWEIGHED, 4, KEPT, 0, 0, 8, 2, 2, 300, 9000, 0, 0, 0},
 };
 
 /* --- what goes in ---------------------------------------------------------------------------------------------------- */
@@ -139,6 +149,8 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         s->header = gpu_take(t, 3 * n * i, GPU_DEVICE);
         s->ranked = gpu_take(t, lists * stride * i, GPU_DEVICE);
         s->n_ranked = gpu_take(t, lists * i, GPU_DEVICE);
+        s->taken = gpu_take(t, w->estimated > 0 ? lists * groups * i : i, GPU_DEVICE);
+        memset(s->taken->image, 0xff, s->taken->n_bytes);
         memset(s->n_found->image, 0, s->n_found->n_bytes);
         memset(s->lasts->image, 0, s->lasts->n_bytes);
         if (w->listed) {
@@ -276,12 +288,15 @@ static dci_gpu_select_args arguments(const choose_state *s, bool ranked)
                                      .recent_begin = (int32_t *)gpu_at(s->header, false) + s->n,
                                      .after = (int32_t *)gpu_at(s->header, false) + 2 * s->n,
                                      .ranked = ranked ? gpu_at(s->ranked, false) : NULL,
-                                     .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL};
+                                     .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL,
+                                     .members = w->estimated > 0 ? gpu_at(s->taken, false) : NULL,
+                                     .estimate_share = w->estimated};
 }
 
 static void fetch(choose_state *s)
 {
-        gpu_buffer *const all[] = {s->positions, s->counts, s->header, s->ranked, s->n_ranked, s->lasts, s->found};
+        gpu_buffer *const all[] = {s->positions, s->counts, s->header, s->ranked,
+                                   s->n_ranked,  s->lasts,  s->found,  s->taken};
         for (size_t i = 0; i < COUNT(all); i++) {
                 gpu_fetch(s->t, all[i]);
                 gpu_guarded(all[i], s->w->name);
@@ -368,8 +383,11 @@ static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
                 }
                 call(&s, true, graph);
                 for (int32_t i = 0; i < s.n; i++)
-                        for (int32_t h = 0; h < w->n_heads; h++)
+                        for (int32_t h = 0; h < w->n_heads; h++) {
                                 choose_look_at_list(&s, i, h, what);
+                                if (w->estimated > 0)
+                                        choose_look_at_members(&s, i, h, what);
+                        }
                 choose_look_at_rest(&s, what);
                 if (!captured)
                         ask_again(&s, what);

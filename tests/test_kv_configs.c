@@ -56,7 +56,7 @@ START_TEST(bad_choices_are_refused)
         INVALID(c.preset = 20, "preset is 20", "19");
         INVALID(c.group = 7, "group is 7", "expected TOKEN, PAGE, TREE, CLUSTER, SEGMENT or REORDERED, or 0 for");
         INVALID(c.group = -1, "group is -1", "or REORDERED");
-        INVALID(c.summary = 9, "summary is 9", "or TREE");
+        INVALID(c.summary = 10, "summary is 10", "or MEAN_STD");
         INVALID(c.select = 8, "select is 8", "or STATIC");
         INVALID(c.schedule = 7, "schedule is 7", "or AHEAD");
         INVALID(c.tail = 4, "tail is 4", "DROP, SUMS or LOWBIT");
@@ -149,6 +149,10 @@ START_TEST(bad_clusters_are_refused)
         INVALID(c.cluster_by = -1, "cluster_by is -1", "RAW or CENTRED");
         INVALID(c.reserved = 1, "reserved is 1", "expected 0");
         INVALID(c.estimate_share = -0.1, "estimate_share is -0.1", "0 to 1");
+        INVALID((c.preset = DCI_KV_ICECACHE, c.summary = DCI_KV_SUMMARY_MEAN_STD), "summary MEAN_STD", "group TREE");
+        INVALID(c.deviation_weight = -0.1, "deviation_weight is -0.1", "0 to 100");
+        INVALID(c.deviation_weight = 101, "deviation_weight is 101", "0 to 100");
+        INVALID(c.deviation_weight = (double)NAN, "deviation_weight is nan", "0 to 100");
         INVALID(c.estimate_share = 1.5, "estimate_share is 1.5", "0 to 1");
         INVALID(c.estimate_share = (double)NAN, "estimate_share is nan", "0 to 1");
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.summary = DCI_KV_SUMMARY_CODES), "summary CODES", "group CLUSTER");
@@ -313,7 +317,8 @@ START_TEST(defaults_are_those_of_the_header)
         ck_assert(c.budget_counts == 0 && c.budget_share == 0.0 && c.observed_keep == -1 && c.observed_pool == 0 &&
                   c.segment_least == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
-        ck_assert(c.tree_promotion_subseq == 0.0 && c.tree_simple_indices == 0 && c.tree_retrieve == 0.0);
+        ck_assert(c.tree_promotion_subseq == 0.0 && c.tree_simple_indices == 0 && c.tree_retrieve == 0.0 &&
+                  c.deviation_weight == 0.0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
         ck_assert(layer.mode == DCI_KV_LAYER_SPARSE && layer.sliding_window == 0 && layer.logit_cap == 0.0);

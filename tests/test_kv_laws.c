@@ -311,14 +311,18 @@ START_TEST(ties_go_to_the_lower_position)
 }
 END_TEST
 
-static const int32_t page_presets[] = {DCI_KV_PAGEMEAN, DCI_KV_QUEST, DCI_KV_ARKVALE};
+static const struct {
+        int32_t preset, summary;
+} page_presets[] = {
+        {DCI_KV_PAGEMEAN, 0}, {DCI_KV_QUEST, 0}, {DCI_KV_ARKVALE, 0}, {DCI_KV_PAGEMEAN, DCI_KV_SUMMARY_MEAN_STD}};
 
 /* Loops over presets and ways to combine. */
 START_TEST(page_lists_are_the_best_pages)
 {
         static const size_t pages[] = {8, 16, 32, 64};
         for (size_t p = 0; p < COUNT(pages); p++) {
-                dci_kv_config config = kv_small(page_presets[_i / 3]);
+                dci_kv_config config = kv_small(page_presets[_i / 3].preset);
+                config.summary = page_presets[_i / 3].summary;
                 config.combine = combines[_i % 3];
                 config.page_tokens = pages[p];
                 config.budget = 200;
@@ -331,7 +335,8 @@ END_TEST
 /* Loops over presets, with their own sizes. */
 START_TEST(page_lists_are_the_best_pages_of_the_trace)
 {
-        dci_kv_config config = kv_config(page_presets[_i], 1, 2, 3, TRACE_DIM);
+        dci_kv_config config = kv_config(page_presets[_i].preset, 1, 2, 3, TRACE_DIM);
+        config.summary = page_presets[_i].summary;
         check_best(config, kv_trace(&config, 3000), 2996);
         config.budget = 512 + 5; /* the last page is cut */
         check_best(config, kv_trace(&config, 2000), 1996);
@@ -456,7 +461,7 @@ START_TEST(a_frozen_prompt_stays_as_it_is)
                 check_out(&s, &seen, dci_kv_preset_name(kv_presets[_i]));
                 if (info.select != DCI_KV_SELECT_ALL)
                         ck_assert_uint_eq(recent, PROMPT);
-                if (info.summary <= DCI_KV_SUMMARY_CUBOID && info.select == DCI_KV_SELECT_SCAN)
+                if (kv_ranks_rows(info.summary) && info.select == DCI_KV_SELECT_SCAN)
                         check_lists(&s, &seen, true, dci_kv_preset_name(kv_presets[_i]));
                 kv_seen_free(&seen);
         }

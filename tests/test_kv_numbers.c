@@ -183,10 +183,12 @@ END_TEST
 /* Rows too long to score are refused as well, and those that are not give numbers, whatever the preset: zeros, tiny, huge. */
 START_TEST(extreme_rows_give_numbers)
 {
+        const int32_t preset = _i < KV_N_KINDS ? kv_presets[_i] : DCI_KV_PAGEMEAN;
         static const float sizes[] = {0.0f, 1e-40f, 1e-20f, 1e-3f, 1e8f, 1e15f};
         for (size_t s = 0; s < 2 * COUNT(sizes); s++) {
                 const float size = sizes[s / 2];
-                dci_kv_config config = kv_small(kv_presets[_i]);
+                dci_kv_config config = kv_small(preset);
+                config.summary = _i < KV_N_KINDS ? config.summary : DCI_KV_SUMMARY_MEAN_STD;
                 config.dtype = DCI_F32;
                 kv_data data = kv_random(&config, N, 93 + s % 2);
                 for (size_t j = 0; j < 2 * N * 2 * 16; j++) {
@@ -198,12 +200,11 @@ START_TEST(extreme_rows_give_numbers)
                 for (size_t t = PROMPT; t < N; t += 1 + (t > 170) * 20) {
                         kv_seen seen =
                                 kv_decode(kv, 1, &(kv_turn){sequence, &data, t, t > 170 && t + 21 <= N ? 21 : 1});
-                        kv_lawful(&seen, &config, 0, dci_kv_preset_name(kv_presets[_i]));
+                        kv_lawful(&seen, &config, 0, dci_kv_preset_name(preset));
                         for (size_t j = 0; j < 2 * 4 * 16; j++)
                                 if (!isfinite(seen.out[j]))
-                                        ck_abort_msg("%s, keys of %g: output %zu is %g",
-                                                     dci_kv_preset_name(kv_presets[_i]), (double)size, j,
-                                                     (double)seen.out[j]);
+                                        ck_abort_msg("%s, keys of %g: output %zu is %g", dci_kv_preset_name(preset),
+                                                     (double)size, j, (double)seen.out[j]);
                         for (size_t j = 0; j < 2 * 4; j++)
                                 test_hold(isfinite(seen.lse[j]));
                         kv_seen_free(&seen);
@@ -230,7 +231,9 @@ static void lengthen(float *rows, size_t n, size_t dim, double length)
 /* Keys and queries nearly as long as they may be, all nearly alike, so that sums of their products would overflow: any plan's numbers are some. */
 START_TEST(the_longest_rows_give_numbers)
 {
-        dci_kv_config config = kv_small(kv_presets[_i]);
+        const int32_t preset = _i < KV_N_KINDS ? kv_presets[_i] : DCI_KV_PAGEMEAN;
+        dci_kv_config config = kv_small(preset);
+        config.summary = _i < KV_N_KINDS ? config.summary : DCI_KV_SUMMARY_MEAN_STD;
         config.dtype = DCI_F32;
         config.page_tokens = 32;
         kv_data data = kv_random(&config, N, 96);
@@ -246,15 +249,15 @@ START_TEST(the_longest_rows_give_numbers)
         const int64_t sequence = kv_begin(kv, &data, PROMPT);
         for (size_t t = PROMPT; t < N; t++) {
                 kv_seen seen = kv_decode(kv, 1, &(kv_turn){sequence, &data, t, 1});
-                kv_lawful(&seen, &config, 0, dci_kv_preset_name(kv_presets[_i]));
+                kv_lawful(&seen, &config, 0, dci_kv_preset_name(preset));
                 for (size_t j = 0; j < 2 * 4 * 16; j++)
                         ck_assert_msg(isfinite(seen.out[j]), "%s, token %zu: output %zu is %g",
-                                      dci_kv_preset_name(kv_presets[_i]), t, j, (double)seen.out[j]);
-                for (size_t j = 0; j < 4 && kv_presets[_i] == DCI_KV_SKETCH_SUMS; j++)
+                                      dci_kv_preset_name(preset), t, j, (double)seen.out[j]);
+                for (size_t j = 0; j < 4 && preset == DCI_KV_SKETCH_SUMS; j++)
                         test_hold(isfinite(seen.plans[0].tail_lse[j])); /* no plan leaves nothing to it */
                 for (size_t j = 0; j < 2 * 4; j++)
                         ck_assert_msg(isfinite(seen.lse[j]), "%s, token %zu: log sum %zu is %g",
-                                      dci_kv_preset_name(kv_presets[_i]), t, j, (double)seen.lse[j]);
+                                      dci_kv_preset_name(preset), t, j, (double)seen.lse[j]);
                 kv_seen_free(&seen);
         }
         kv_end(kv, &data);
@@ -401,8 +404,8 @@ int main(void)
         tcase_add_test(numbers, bad_rows_in_place_are_refused);
         tcase_add_loop_test(numbers, bad_queries_are_named_and_refused, 0, KV_N_KINDS);
         tcase_add_loop_test(numbers, bad_observed_queries_are_named_and_refused, 0, 2);
-        tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS);
-        tcase_add_loop_test(numbers, the_longest_rows_give_numbers, 0, KV_N_KINDS);
+        tcase_add_loop_test(numbers, extreme_rows_give_numbers, 0, KV_N_KINDS + 1);
+        tcase_add_loop_test(numbers, the_longest_rows_give_numbers, 0, KV_N_KINDS + 1);
         tcase_add_loop_test(numbers, a_lone_query_head_ranks_by_its_scores, 0, 9);
         tcase_add_test(numbers, rows_that_are_too_long_are_refused);
         tcase_add_test(numbers, scores_are_numbers_at_any_scale);

@@ -218,7 +218,7 @@ static dci_status check_output(const scoring *s)
 static const char *name_of(const score_shape *shape)
 {
         static const char *const codes[] = {"", "codes, 1 bit", "codes, 2 bits", "", "codes, 4 bits"};
-        static const char *const rows[] = {"", "", "means", "minmax", "cuboids"};
+        static const char *const rows[] = {"", "", "means", "minmax", "cuboids", "deviations"};
         if (shape->how != PLAIN)
                 return shape->how == OF_MEANS ? "codes of means" : "units, 4 bits";
         return shape->kind == DCI_GPU_CODES ? codes[shape->bits] : rows[shape->kind];
@@ -262,7 +262,7 @@ dci_status gpubench_score(gpubench *b)
                 {DCI_GPU_CODES, 4, 0, OF_UNITS, 0, 0}, {DCI_GPU_MEANS, 4, 4, PLAIN, 0, 0},
                 {DCI_GPU_MEANS, 4, 5, PLAIN, 0, 0},    {DCI_GPU_MINMAX, 4, 4, PLAIN, 0, 0},
                 {DCI_GPU_MINMAX, 4, 5, PLAIN, 0, 0},   {DCI_GPU_CUBOIDS, 4, 4, PLAIN, 0, 0},
-                {DCI_GPU_CUBOIDS, 4, 5, PLAIN, 0, 0}};
+                {DCI_GPU_CUBOIDS, 4, 5, PLAIN, 0, 0},  {DCI_GPU_DEVIATIONS, 4, 4, PLAIN, 0, 0}};
         static const size_t sizes[][2] = {{1, 36864}, {1, 131072}, {1, 262144}, {16, 32768}};
         const bool tiny = b->options->tiny;
         printf("\nscore: summaries against 32 query heads on 8 kv heads, d 128; us of one layer, in a graph\n"

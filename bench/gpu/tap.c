@@ -80,6 +80,7 @@ TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
 TAPPED(gather, dci_gpu_gather_args, PHASE_GATHER)
 TAPPED(tail, dci_gpu_tail_args, PHASE_TAIL)
 TAPPED(tail_sums, dci_gpu_tail_sums_args, PHASE_TAIL)
+TAPPED(tail_clusters, dci_gpu_tail_clusters_args, PHASE_TAIL)
 TAPPED(attend, dci_gpu_attend_args, PHASE_ATTEND)
 
 #if defined(BENCH_HAS_CUDA)
@@ -134,6 +135,7 @@ void gpubench_tap_open(gpubench *b)
         tap.ops.gather = tap_gather;
         tap.ops.tail = tap_tail;
         tap.ops.tail_sums = tap_tail_sums;
+        tap.ops.tail_clusters = tap_tail_clusters;
         tap.ops.attend = tap_attend;
         b->gpu->ops = &tap.ops;
 }

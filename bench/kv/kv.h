@@ -43,6 +43,8 @@ typedef struct kvbench_options {
         int32_t key_bits, value_bits, codes; /* bits 1 << width, and 1 << KVBENCH_RANDOM or _LEARNED; 0: the preset's */
         int32_t updates;                     /* 1 << KVBENCH_UPDATES_ON or _OFF */
         int32_t combine, page_tokens;        /* 0: the preset's */
+        int32_t summary;                     /* of presets of pages, clusters or segments; 0: the preset's */
+        double deviation_weight;             /* 0: the default */
         size_t cluster_tokens, cluster_most; /* the same, and 0: clusters of any size */
         int32_t cluster_by;                  /* 0: the preset's */
         size_t segment_buffer;               /* 0: the budget's */
@@ -84,6 +86,7 @@ void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_counts_name(int32_t counts);
 const char *kvbench_combine_name(int32_t combine);
+const char *kvbench_summary_name(int32_t summary);
 const char *kvbench_schedule_name(int32_t schedule);
 const char *kvbench_leaves_name(int32_t of);
 

@@ -27,6 +27,11 @@ static const bench_choice leaves[] = {
 static const bench_choice sums[] = {{"rest", KVBENCH_SUMS_REST}, {"whole", KVBENCH_SUMS_WHOLE}, {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
+static const bench_choice summaries[] = {{"mean", DCI_KV_SUMMARY_MEAN},
+                                         {"minmax", DCI_KV_SUMMARY_MINMAX},
+                                         {"cuboid", DCI_KV_SUMMARY_CUBOID},
+                                         {"mean_std", DCI_KV_SUMMARY_MEAN_STD},
+                                         {NULL, 0}};
 static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64}, {NULL, 0}};
 
 /* A run of fewer tokens has nothing to choose from, one of more does not fit into most memories. */
@@ -51,6 +56,11 @@ const char *kvbench_schedule_name(int32_t schedule)
 const char *kvbench_combine_name(int32_t combine)
 {
         return bench_choice_name(combines, combine);
+}
+
+const char *kvbench_summary_name(int32_t summary)
+{
+        return bench_choice_name(summaries, summary);
 }
 
 const char *kvbench_leaves_name(int32_t of)
@@ -98,6 +108,9 @@ static const char help_arms[] =
         "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with --frozen-prompt and\n"
         "                            --kept common, else the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
+        "  --summary NAME            mean, minmax, cuboid or mean_std: of presets that rank pages, clusters or segments\n"
+        "                            (default: the preset's)\n"
+        "  --deviation-weight X      of mean_std: standard deviations above the mean, above 0 and up to 100 (default 1.5)\n"
         "  --cluster-tokens N, --cluster-most N, --cluster-by raw|centred   for presets of clusters: tokens of one on\n"
         "                            average, the most of a part of one, what it is found by (default: the preset's)\n"
         "  --segment-buffer N        for presets of segments: tokens that wait in the buffer (default: half of the budget, at\n"
@@ -282,6 +295,18 @@ static dci_status parse_tau(const char *text, kvbench_options *o)
         return DCI_OK;
 }
 
+static dci_status parse_weight(const char *text, kvbench_options *o)
+{
+        char *end = NULL;
+        if (text == NULL)
+                return DCI_OK;
+        o->deviation_weight = strtod(text, &end);
+        if (end == text || *end != '\0' || !(o->deviation_weight > 0.0 && o->deviation_weight <= 100.0))
+                return dci_fail(DCI_ERR_INVALID, "--deviation-weight wants a number above 0, up to 100, not '%s'",
+                                text);
+        return DCI_OK;
+}
+
 static dci_status parse_share(const char *text, kvbench_options *o)
 {
         char *end;
@@ -312,7 +337,7 @@ static dci_status parse_subseq(const char *text, kvbench_options *o)
 
 static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_help)
 {
-        const char *traces = NULL, *presets = "all", *tau = NULL, *share = NULL, *subseq = NULL;
+        const char *traces = NULL, *presets = "all", *tau = NULL, *share = NULL, *subseq = NULL, *weight = NULL;
         const bench_option table[] = {
                 {"trace", OPTION_TEXT, &traces, 0, 0, NULL},
                 {"synthetic", OPTION_SIZE, &o->synthetic, MIN_SYNTHETIC, MAX_SYNTHETIC, NULL},
@@ -330,6 +355,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
                 {"combine", OPTION_CHOICE, &o->combine, 0, 0, combines},
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
+                {"summary", OPTION_CHOICE, &o->summary, 0, 0, summaries},
+                {"deviation-weight", OPTION_TEXT, &weight, 0, 0, NULL},
                 {"cluster-tokens", OPTION_SIZE, &o->cluster_tokens, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-most", OPTION_SIZE, &o->cluster_most, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"cluster-by", OPTION_CHOICE, &o->cluster_by, 0, 0, cluster_bys},
@@ -370,6 +397,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 status = parse_share(share, o);
         if (status == DCI_OK)
                 status = parse_subseq(subseq, o);
+        if (status == DCI_OK)
+                status = parse_weight(weight, o);
         if (status == DCI_OK)
                 status = kvbench_traces_parse(traces, o);
         return status == DCI_OK ? parse_presets(presets, o) : status;

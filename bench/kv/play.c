@@ -108,6 +108,14 @@ static void set_leaves(const kvbench_options *o, dci_kv_config *c)
                 c->combine = DCI_KV_COMBINE_SOFTMAX;
 }
 
+/* Presets whose groups have a row each, of one kind or another. */
+static bool has_rows(int32_t preset)
+{
+        return preset == DCI_KV_PAGEMEAN || preset == DCI_KV_QUEST || preset == DCI_KV_ARKVALE ||
+               preset == DCI_KV_FREEKV || preset == DCI_KV_PRKV || preset == DCI_KV_CLUSTERKV ||
+               preset == DCI_KV_LOUISKV || preset == DCI_KV_RETROINFER;
+}
+
 /* What counts in the budget, and the sizes of what is always attended to. */
 static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
 {
@@ -145,6 +153,9 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
                 c->ring = o->ring;
         if (!isnan(o->static_share))
                 c->static_share = o->static_share;
+        if (o->summary != 0 && has_rows(row->arm.preset))
+                c->summary = o->summary;
+        c->deviation_weight = o->deviation_weight;
         return DCI_OK;
 }
 

@@ -215,7 +215,7 @@ static json_t *asked_json(const kvbench_row *row)
         const char *leaves = tree ? kvbench_leaves_name(o->leaves) : NULL;
         const char *combine = o->combine > 0 && !searched ? kvbench_combine_name(o->combine) : "preset";
         return json_pack("{s:s, s:s, s:s?, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                         "s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o}",
+                         "s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o}",
                          "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "leaves", leaves, "budget",
                          integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
                          bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(),
@@ -232,7 +232,9 @@ static json_t *asked_json(const kvbench_row *row)
                          "budget_share", o->budget_share > 0.0 ? json_real(o->budget_share) : json_null(),
                          "promotion_subseq", tree ? json_real(o->promotion_subseq) : json_null(), "simple_indices",
                          tree ? integer(o->simple_indices) : json_null(), "retrieve",
-                         tree ? json_real(o->retrieve) : json_null());
+                         tree ? json_real(o->retrieve) : json_null(), "summary",
+                         o->summary > 0 ? kvbench_summary_name(o->summary) : "preset", "deviation_weight",
+                         o->deviation_weight > 0.0 ? json_real(o->deviation_weight) : json_null());
 }
 
 static bool add(json_t *json, const char *name, double value)

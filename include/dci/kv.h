@@ -107,7 +107,9 @@ enum {
         DCI_KV_SUMMARY_LEARNED = 7,
         /** the tree's nodes, each by the mean of the keys below it */
         DCI_KV_SUMMARY_TREE = 8,
-        DCI_KV_SUMMARIES = 8
+        /** mean and variance per coordinate, q . mean + deviation_weight * sqrt(sum q_j^2 variance_j) */
+        DCI_KV_SUMMARY_MEAN_STD = 9,
+        DCI_KV_SUMMARIES = 9
 };
 
 /** Third choice: how queries select. */
@@ -508,6 +510,11 @@ typedef struct dci_kv_config {
          * for an insert, (0, 1]; 1: all; 0 (default): as published, 0.8 and 0.6. A prompt retrieves all
          */
         double tree_retrieve;
+        /**
+         * SUMMARY_MEAN_STD: how many standard deviations of its keys' products with the query a group counts above their
+         * mean; above 0 and up to 100; 0 (default): 1.5
+         */
+        double deviation_weight;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -827,10 +834,10 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
  */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 /**
- * Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those
- * of the sequence that was saved. The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink,
- * rollback, frozen_prompt and seed; what differs is named. Clusters are those that were saved; the config's fields
- * apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.
+ * Begins a sequence with what a file holds: under the same budget, window, combine, estimate_share and
+ * deviation_weight, plans are those of the sequence that was saved. The config must have the same shape, dtype, scale,
+ * page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what differs is named. Clusters are those that were
+ * saved; the config's fields apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.
  */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 

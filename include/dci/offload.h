@@ -52,10 +52,10 @@
  *
  *      select             ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
  *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), or with LEARNED (8 bits: up to 128 elements);
- *                         PAGE, CLUSTER and SEGMENT with MEAN, MINMAX or CUBOID (pagemean, quest, arkvale, freekv,
- *                         clusterkv, louiskv)
+ *                         PAGE, CLUSTER and SEGMENT with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest, arkvale,
+ *                         freekv, clusterkv, louiskv, retroinfer)
  *      tail               DROP; with codes of tokens also SUMS, and LOWBIT with values of 4, 2 or 1 bits (sketch+sums,
- *                         sketch+lowbit)
+ *                         sketch+lowbit); with CLUSTER and SEGMENT by MEAN also SUMS (retroinfer)
  *      schedule           all but ONCE
  *      combine            SOFTMAX or MEAN
  *      preselect          with CODES, of up to 65,520 tokens (sketch+groups); the bits of the codes of means are the
@@ -73,7 +73,7 @@
  *      pages              8 to 64 tokens, in the library's own memory (no dci_kv_layout)
  *      queries            with keys of f16 on a GPU, elements within 65,504: larger ones give outputs of NaN
  *      lists of a step    MAPPED and STAGED: max_sequences * n_kv_heads at most 65,535
- *      tail SUMS          planned by a device: max_tokens less than 2^22 - 1 pages
+ *      tail SUMS          of pages, planned by a device: max_tokens less than 2^22 - 1 pages
  *      99 KiB of shared memory per block (compute capability 8.6, 8.9, 12.0)
  *                         at most 8 query heads per kv head of 256 elements; a budget b and h units of the hot buffer
  *                         with 8 b + 4 h at most 67,520; the host plans budgets above 4,096, and learned codes of 256

@@ -29,7 +29,10 @@ KV_PRESETS = {
     "sketch+verify": 19,
 }
 KV_GROUPS = {"token": 1, "page": 2, "tree": 3, "cluster": 4, "segment": 5, "reordered": 6}
-KV_SUMMARIES = {"none": 1, "keys": 2, "mean": 3, "minmax": 4, "cuboid": 5, "codes": 6, "learned": 7, "tree": 8}
+KV_SUMMARIES = {
+    **{"none": 1, "keys": 2, "mean": 3, "minmax": 4, "cuboid": 5, "codes": 6, "learned": 7, "tree": 8},
+    "mean_std": 9,
+}
 KV_CHOICES = {"none": 1, "all": 2, "scan": 3, "observed": 4, "recent": 5, "tree": 6, "static": 7}
 KV_SCHEDULES = {"every_step": 1, "once": 2, "periodic": 3, "boundary": 4, "anchor": 5, "ahead": 6}
 KV_TAILS = {"drop": 1, "sums": 2, "lowbit": 3}
@@ -148,6 +151,7 @@ class KVConfig(ctypes.Structure):
         ("tree_promotion_subseq", c_double),
         ("tree_simple_indices", c_size_t),
         ("tree_retrieve", c_double),
+        ("deviation_weight", c_double),
     ]
 
 

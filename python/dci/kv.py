@@ -57,7 +57,7 @@ class KVCache(KVBase):
     scale       of q . k; None: 1 / sqrt(dim_k).
     page_tokens 8, 16, 32 or 64; None: the preset's.
     group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "reordered".
-    summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree".
+    summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree", "mean_std".
     select      how queries select: "none", "all", "scan", "observed", "recent", "tree", "static".
     schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
     tail        what becomes of the others: "drop", "sums", "lowbit".
@@ -93,6 +93,8 @@ class KVCache(KVBase):
                 levels of the tree (-1: one), and P-DCI among what is below its nodes.
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
+    deviation_weight
+                summary "mean_std": standard deviations above the mean.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
@@ -178,6 +180,7 @@ class KVCache(KVBase):
         preselect_least: SupportsIndex | None = None,
         sums_whole: bool = False,
         static_share: float | None = None,
+        deviation_weight: float | None = None,
         piece_bytes: SupportsIndex | None = None,
         context: Context | None = None,
         choose: str | None = None,

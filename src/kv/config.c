@@ -12,8 +12,8 @@
 #include "kv/stages/reorder.h"
 
 static const char *const groups[DCI_KV_GROUPS] = {"TOKEN", "PAGE", "TREE", "CLUSTER", "SEGMENT", "REORDERED"};
-static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",   "KEYS",  "MEAN",    "MINMAX",
-                                                        "CUBOID", "CODES", "LEARNED", "TREE"};
+static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",  "KEYS",    "MEAN", "MINMAX",  "CUBOID",
+                                                        "CODES", "LEARNED", "TREE", "MEAN_STD"};
 static const char *const selects[DCI_KV_CHOICES] = {"NONE", "ALL", "SCAN", "OBSERVED", "RECENT", "TREE", "STATIC"};
 static const char *const schedules[DCI_KV_SCHEDULES] = {"EVERY_STEP", "ONCE",   "PERIODIC",
                                                         "BOUNDARY",   "ANCHOR", "AHEAD"};
@@ -87,7 +87,8 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(piece_bytes, 0, 1, (size_t)1 << 40),
                                    FIELD(tree_promotion_subseq, 0, 0, 0.5, .special = -1, .means = "one level"),
                                    FIELD(tree_simple_indices, 0, 0, 32),
-                                   FIELD(tree_retrieve, 0, 0, 1)};
+                                   FIELD(tree_retrieve, 0, 0, 1),
+                                   FIELD(deviation_weight, 0, 0, 100)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {
@@ -191,6 +192,8 @@ static void fill_in(dci_kv_config *c)
                 c->preselect_least = 4096;
         if (c->piece_bytes == 0)
                 c->piece_bytes = (size_t)1 << 18;
+        if (c->deviation_weight == 0.0)
+                c->deviation_weight = 1.5;
 }
 
 static dci_status check_shape(dci_kv_config *c)
@@ -218,7 +221,8 @@ static const dci_kv_summary *const summary_stages[DCI_KV_SUMMARIES + 1] = {NULL,
                                                                            &dci_kv_summary_cuboid,
                                                                            &dci_kv_summary_codes,
                                                                            &dci_kv_summary_learned,
-                                                                           &dci_kv_summary_tree};
+                                                                           &dci_kv_summary_tree,
+                                                                           &dci_kv_summary_mean_std};
 static const dci_kv_tail *const tail_stages[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
                                                                  &dci_kv_tail_lowbit};
 
@@ -260,14 +264,14 @@ static dci_status check_tree(const dci_kv_config *c)
 static dci_status check_group(const dci_kv_config *c, const dci_kv_stages *stages)
 {
         const bool of_pages = c->summary == DCI_KV_SUMMARY_MEAN || c->summary == DCI_KV_SUMMARY_MINMAX ||
-                              c->summary == DCI_KV_SUMMARY_CUBOID;
+                              c->summary == DCI_KV_SUMMARY_CUBOID || c->summary == DCI_KV_SUMMARY_MEAN_STD;
         /* check_tree says which summaries a tree has. */
         if (of_pages == (c->group == DCI_KV_GROUP_TOKEN) && c->group != DCI_KV_GROUP_TREE)
                 return refuse_pair(SUMMARY, GROUP,
                                    of_pages ? "use PAGE, CLUSTER, SEGMENT or REORDERED"
                                    : c->summary == DCI_KV_SUMMARY_TREE
                                            ? "use group TREE"
-                                           : "use group TOKEN, or summary MEAN, MINMAX or CUBOID");
+                                           : "use group TOKEN, or summary MEAN, MINMAX, CUBOID or MEAN_STD");
         if (stages->group.listed && c->tail == DCI_KV_TAIL_SUMS && c->select == DCI_KV_SELECT_RECENT)
                 return dci_fail(
                         DCI_ERR_INVALID,

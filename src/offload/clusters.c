@@ -35,6 +35,12 @@ static size_t summary_bytes(const dci_gpu_kv *kv)
         return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
 }
 
+/* Of a mean value, where there are some. */
+static size_t value_bytes(const dci_gpu_kv *kv)
+{
+        return kv->shape.tail == DCI_KV_TAIL_SUMS ? kv->row_bytes : 0;
+}
+
 size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv, size_t *out_likely)
 {
         /* Segments of a token each are possible, but most of a long sequence is its prompt. */
@@ -42,7 +48,8 @@ size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv, size_t *out_likely)
                      most = kv->shape.group == DCI_KV_GROUP_SEGMENT ? n : max_clusters(kv, n);
         *out_likely = max_clusters(kv, n);
         kv->clusters->spans_offset = DCI_GPU_CHUNK * summary_bytes(kv);
-        dci_gpu_kv_store_init(kv, kv->summaries, kv->clusters->spans_offset + DCI_GPU_CHUNK * sizeof(span), most);
+        kv->clusters->values_offset = kv->clusters->spans_offset + DCI_GPU_CHUNK * sizeof(span);
+        dci_gpu_kv_store_init(kv, kv->summaries, kv->clusters->values_offset + DCI_GPU_CHUNK * value_bytes(kv), most);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
         return most;
 }
@@ -125,7 +132,7 @@ static dci_status room_for(sender *s, size_t n_bytes, unsigned char **out)
 /* Writes clusters [first, first + DCI_GPU_CHUNK) of one head. */
 static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out)
 {
-        const size_t row_bytes = summary_bytes(kv);
+        const size_t row_bytes = summary_bytes(kv), mean_bytes = value_bytes(kv);
         span *spans = (span *)(void *)(out + kv->clusters->spans_offset);
         memset(out, 0, kv->summaries->head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {
@@ -139,6 +146,10 @@ static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t h
                 memcpy(out + (from - first) * row_bytes,
                        dci_kv_cluster_rows(kv->host, batch, head) + (from - before) * row_bytes,
                        (to - from) * row_bytes);
+                if (mean_bytes > 0)
+                        memcpy(out + kv->clusters->values_offset + (from - first) * mean_bytes,
+                               dci_kv_cluster_means(kv->host, batch, head, true) + (from - before) * mean_bytes,
+                               (to - from) * mean_bytes);
                 for (size_t g = from; g < to; g++)
                         spans[g - first] = (span){(int32_t)batch->first + offsets[g - before],
                                                   offsets[g - before + 1] - offsets[g - before]};

@@ -5,7 +5,8 @@
  * that finds them due, once in many tokens; or it takes a prompt's from the device (prompt_kmeans.c). Here is the
  * device's copy, in two tables of chunks for each row:
  *
- *      summaries   of clusters: rows, then where the members of each begin and how many there are
+ *      summaries   of clusters: rows, then where the members of each begin and how many there are, then mean values if
+ *                  there is a tail
  *      ids         members, one batch after the other
  *
  * and how many clusters each head has. Heads and layers have different numbers of clusters, and layers with different
@@ -26,6 +27,7 @@ typedef struct dci_gpu_kv_cluster_state {
 
 typedef struct dci_gpu_kv_cluster_lists {
         size_t spans_offset;              /* in a head's part of a chunk: spans follow the rows */
+        size_t values_offset;             /* and mean values these */
         int32_t *n_clusters;              /* on the device, [sparse layer][row][head] */
         dci_gpu_kv_cluster_state *states; /* [row][sparse layer] */
 } dci_gpu_kv_cluster_lists;

@@ -239,6 +239,8 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
         const size_t of_queries = kv->config.max_sequences * kv->shape.n_query_heads;
         kv->tail->partial = part(a, dci_gpu_kv_tail_floats(kv), sizeof(float));
         kv->tail->arrived = part(a, kv->n_lists, sizeof(int32_t));
+        if (dci_gpu_kv_tails_clusters(kv))
+                kv->tail->members = part(a, times(lists, p->max_groups, 1), sizeof(int32_t));
         kv->tail->out = part(a, times(of_queries, kv->dim, 1), sizeof(float));
         kv->tail->lse = part(a, of_queries, sizeof(float));
 }

@@ -31,10 +31,11 @@ static int32_t summary_kind(const dci_kv_config *c)
                 return DCI_GPU_LEARNED;
         if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_has_clusters(c))
                 return 0;
-        return c->summary == DCI_KV_SUMMARY_MEAN     ? DCI_GPU_MEANS
-               : c->summary == DCI_KV_SUMMARY_MINMAX ? DCI_GPU_MINMAX
-               : c->summary == DCI_KV_SUMMARY_CUBOID ? DCI_GPU_CUBOIDS
-                                                     : 0;
+        return c->summary == DCI_KV_SUMMARY_MEAN       ? DCI_GPU_MEANS
+               : c->summary == DCI_KV_SUMMARY_MINMAX   ? DCI_GPU_MINMAX
+               : c->summary == DCI_KV_SUMMARY_CUBOID   ? DCI_GPU_CUBOIDS
+               : c->summary == DCI_KV_SUMMARY_MEAN_STD ? DCI_GPU_DEVIATIONS
+                                                       : 0;
 }
 
 dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_config *config)

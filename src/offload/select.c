@@ -65,7 +65,8 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .scores = p->scores,
                                    .parts = p->parts,
                                    .fresh = fresh(kv, first, n),
-                                   .units = dci_gpu_kv_units(kv, first, n)};
+                                   .units = dci_gpu_kv_units(kv, first, n),
+                                   .deviation_weight = (float)kv->shape.deviation_weight};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
         if (p->clustered) {
@@ -121,6 +122,8 @@ static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_ar
         out->spans = score->summaries;
         out->spans.layer_at += kv->clusters->spans_offset;
         out->ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
+        out->members = kv->tail->members;
+        out->estimate_share = kv->shape.estimate_share;
 }
 
 dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
@@ -139,6 +142,7 @@ dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 if (!kv->schedule->on)
                         DCI_TRY(kv->ops->select(kv->gpu, kv->step.stream, &select));
                 DCI_TRY(dci_gpu_kv_tail_lowbit(kv, layer, &score, first));
+                DCI_TRY(dci_gpu_kv_tail_clusters(kv, layer, &score, &select, first));
         }
         return DCI_OK;
 }

@@ -4,6 +4,7 @@
 #include "core/internal.h"
 
 #include "offload/chunk_store.h"
+#include "offload/clusters.h"
 #include "offload/pool.h"
 #include "offload/tail.h"
 
@@ -18,13 +19,24 @@ static size_t min_parts(size_t n_pages)
         return n_pages / DCI_GPU_MAX_PART_PAGES + 1;
 }
 
+static dci_status can_tail_clusters(const dci_kv_config *shape)
+{
+        if (shape->tail != DCI_KV_TAIL_SUMS || shape->summary != DCI_KV_SUMMARY_MEAN)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with a tail over clusters but by their means");
+        return DCI_OK;
+}
+
 dci_status dci_gpu_kv_can_tail(const dci_kv_config *shape, size_t max_tokens)
 {
         if (shape->tail == DCI_KV_TAIL_DROP)
                 return DCI_OK;
+        if (dci_gpu_kv_has_clusters(shape))
+                return can_tail_clusters(shape);
         if (shape->group != DCI_KV_GROUP_TOKEN ||
             (shape->summary != DCI_KV_SUMMARY_CODES && shape->summary != DCI_KV_SUMMARY_LEARNED))
-                return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with a tail but by codes of tokens");
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan with a tail but by codes of tokens or over clusters");
         if (shape->tail == DCI_KV_TAIL_LOWBIT && shape->value_bits == 8)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with values of 8 bits, but of 4, 2 and 1");
         if (shape->tail == DCI_KV_TAIL_SUMS && min_parts(max_pages(max_tokens, shape->page_tokens)) > DCI_GPU_MAX_PARTS)
@@ -104,8 +116,9 @@ dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_pr
 /* The fewest parts, such that no part has more pages than the kernel has bits for. */
 static size_t min_list_parts(const dci_gpu_kv *kv)
 {
-        return kv->shape.tail == DCI_KV_TAIL_SUMS ? min_parts(max_pages(kv->config.max_tokens, kv->shape.page_tokens))
-                                                  : 1;
+        return kv->shape.tail == DCI_KV_TAIL_SUMS && !kv->planner.clustered
+                       ? min_parts(max_pages(kv->config.max_tokens, kv->shape.page_tokens))
+                       : 1;
 }
 
 /* The parts of a list: about two in all for each multiprocessor. */
@@ -114,6 +127,11 @@ static int32_t count_parts(const dci_gpu_kv *kv, size_t n_sequences)
         const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads),
                      fewest = min_list_parts(kv);
         return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
+}
+
+bool dci_gpu_kv_tails_clusters(const dci_gpu_kv *kv)
+{
+        return kv->planner.clustered && kv->shape.tail == DCI_KV_TAIL_SUMS;
 }
 
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv)
@@ -151,10 +169,48 @@ dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_sc
         return kv->ops->tail(kv->gpu, kv->step.stream, &args);
 }
 
+dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                    const dci_gpu_select_args *select, size_t first)
+{
+        const size_t of_queries = first * kv->shape.n_query_heads;
+        if (!dci_gpu_kv_tails_clusters(kv))
+                return DCI_OK;
+        const dci_gpu_tail_clusters_args args = {.n_sequences = score->n_sequences,
+                                                 .n_heads = score->n_heads,
+                                                 .group = score->group,
+                                                 .dim = score->dim,
+                                                 .dtype = score->dtype,
+                                                 .query_dtype = score->query_dtype,
+                                                 .n_parts = count_parts(kv, (size_t)score->n_sequences),
+                                                 .max_groups = score->max_groups,
+                                                 .scale = score->scale,
+                                                 .values_at = (uint32_t)kv->clusters->values_offset,
+                                                 .spans_at = (uint32_t)kv->clusters->spans_offset,
+                                                 .sizes = score->sizes,
+                                                 .queries = score->queries,
+                                                 .query_ld = score->query_ld,
+                                                 .rows = score->rows,
+                                                 .n_tokens = score->n_tokens,
+                                                 .n_grouped = score->n_grouped,
+                                                 .n_clusters = score->n_clusters,
+                                                 .scores = score->scores,
+                                                 .members = select->members,
+                                                 .clusters = score->summaries,
+                                                 .ids = select->ids,
+                                                 .lanes = dci_gpu_kv_lanes(kv, layer),
+                                                 .pool = dci_gpu_kv_host_pool(kv, layer),
+                                                 .tables = dci_gpu_kv_tables(kv),
+                                                 .partial = kv->tail->partial,
+                                                 .arrived = kv->tail->arrived,
+                                                 .out = kv->tail->out + of_queries * kv->dim,
+                                                 .lse = kv->tail->lse + of_queries};
+        return kv->ops->tail_clusters(kv->gpu, kv->step.stream, &args);
+}
+
 dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
-        if (kv->shape.tail != DCI_KV_TAIL_SUMS)
+        if (kv->shape.tail != DCI_KV_TAIL_SUMS || kv->planner.clustered)
                 return DCI_OK;
         const bool whole = kv->shape.sums_whole != 0;
         const int32_t *slots = kv->answer + 3 * kv->config.max_sequences + kv->n_lists;

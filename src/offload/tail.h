@@ -5,7 +5,9 @@
  * by:
  *
  *      LOWBIT  reads the scores, without those of selected tokens, and low-bit values
- *      SUMS    reads pages' mean keys and values, and the rows of selected tokens once these are on the device
+ *      SUMS    of pages: reads their mean keys and values, and the rows of selected tokens once these are on the device
+ *              of clusters: reads the scores, which of them are estimated (`members` of gpu/args/select.h), mean values,
+ *              and rows of the few that are estimated in part
  *
  * Every call does nothing where the cache has another tail.
  */
@@ -17,6 +19,7 @@
 typedef struct dci_gpu_kv_tail {
         float *partial, *out, *lse; /* on the device, of the layer that was planned last */
         int32_t *arrived;
+        int32_t *members; /* of clusters, [list][max_groups]; NULL: the tail is not over clusters */
 } dci_gpu_kv_tail;
 
 /* Whether the device supports this tail, or a sentence that says why not. */
@@ -27,10 +30,14 @@ dci_status dci_gpu_kv_build_means(dci_gpu_kv *kv, const dci_gpu_encode_args *cod
 void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const dci_kv_rows *rows,
                                      dci_gpu_encode_prompt_args *args);
 dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_prompt_args *codes);
+/* Whether the tail is over clusters. */
+bool dci_gpu_kv_tails_clusters(const dci_gpu_kv *kv);
 /* Floats of `partial`. */
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
-/* LOWBIT: after the selection, of the same sequences. SUMS: after the gathering, of all. */
+/* LOWBIT, and SUMS of clusters: after the selection, of the same sequences. SUMS of pages: after the gathering, of all. */
 dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first);
+dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
+                                    const dci_gpu_select_args *select, size_t first);
 dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
 
 #endif

@@ -301,10 +301,10 @@ static void odd_fields(fuzz_bytes *from, dci_kv_config *c)
                                  &c->dim_k,
                                  &c->dim_v,
                                  &c->tree_simple_indices};
-        double *const doubles[] = {&c->scale,        &c->refit,          &c->estimate_share,
-                                   &c->tau,          &c->tree_promotion, &c->verify,
-                                   &c->static_share, &c->preselect,      &c->tree_promotion_subseq,
-                                   &c->tree_retrieve};
+        double *const doubles[] = {&c->scale,         &c->refit,           &c->estimate_share,
+                                   &c->tau,           &c->tree_promotion,  &c->verify,
+                                   &c->static_share,  &c->preselect,       &c->tree_promotion_subseq,
+                                   &c->tree_retrieve, &c->deviation_weight};
         enum { INTS = sizeof ints / sizeof ints[0], SIZES = sizeof sizes / sizeof sizes[0] };
         const size_t which = fuzz_below(from, INTS + SIZES + sizeof doubles / sizeof doubles[0]);
         if (which < INTS)

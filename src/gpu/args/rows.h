@@ -29,7 +29,8 @@
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
         DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(reuse)   \
-        DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums) DO(kmeans)
+        DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums)           \
+        DO(tail_clusters) DO(kmeans)
 /* clang-format on */
 
 /* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s is at

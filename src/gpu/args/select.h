@@ -22,6 +22,7 @@
 #define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 #define DCI_GPU_UNIT 16      /* candidates of a unit: DCI_CODE_UNIT */
+#define DCI_GPU_DROPPED (-1) /* of a cluster that is neither selected nor estimated: DCI_KV_DROPPED */
 
 /* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
  * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
@@ -101,11 +102,12 @@ typedef struct dci_gpu_units {
 
 /* Summaries. */
 enum {
-        DCI_GPU_CODES = 1, /* 16 blocks of 32 rows in even steps (simd/codes/codes.h), then 512 scales as bf16 */
-        DCI_GPU_MEANS,     /* rows of dim elements in the keys' type: products with the query */
-        DCI_GPU_MINMAX,    /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
-        DCI_GPU_CUBOIDS,   /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
-        DCI_GPU_SUMMARIES = DCI_GPU_CUBOIDS,
+        DCI_GPU_CODES = 1,  /* 16 blocks of 32 rows in even steps (simd/codes/codes.h), then 512 scales as bf16 */
+        DCI_GPU_MEANS,      /* rows of dim elements in the keys' type: products with the query */
+        DCI_GPU_MINMAX,     /* rows of 2 dim: greatest, least; the query's positive part, its negative part */
+        DCI_GPU_CUBOIDS,    /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
+        DCI_GPU_DEVIATIONS, /* rows of 2 dim: mean, variance; the query, and the root of the product with its squares */
+        DCI_GPU_SUMMARIES = DCI_GPU_DEVIATIONS,
         DCI_GPU_LEARNED /* codes of any width, by a transform of each head (args/transforms.h, args/learned.h) */
 };
 
@@ -123,7 +125,8 @@ enum {
  * for `fixed`, whose order of summation is free, the CPU's numbers to the bit. LEARNED: blocks of 4 dim bits bytes; the
  * query is transformed by its head's record. Coordinates are sums in binary32 in any order, so that a byte next to a
  * rounding boundary may be one more or less than the CPU's. Others: sums of products in binary32 of rows and (in two
- * parts, if need be) queries: no worse than the rows' rounding times 2^-8.
+ * parts, if need be) queries: no worse than the rows' rounding times 2^-8. DEVIATIONS: the halves of a row have sums of
+ * their own, and the root of the second counts deviation_weight times, within binary32.
  *
  * parts: [list][n_parts + 1][group][2]: greatest score, and sum of exp(score - greatest), of the groups in each part
  * (-FLT_MAX and 0 where a part is empty); at n_parts, the same of tokens that every plan attends to, [0, sink) and from
@@ -160,6 +163,8 @@ typedef struct dci_gpu_score_args {
         int32_t due_is, fresh;
         const unsigned char *transforms; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
         dci_gpu_units units;
+        float deviation_weight; /* DEVIATIONS */
+        int32_t reserved;
 } dci_gpu_score_args;
 
 enum {
@@ -189,6 +194,11 @@ enum {
  *
  * likely_groups: as many as a list usually has, for which work is divided; 0: max_groups. No result depends on it.
  *
+ * members, if not NULL: what a tail over clusters reads (args/tail.h), [list][max_groups]: of each cluster of a list that
+ * is sparse how many members are selected, 0 where it is one of the best after the selected ones, of which there are
+ * estimate_share of all clusters, rounded to the nearest number (1 and more: all of them); of other clusters
+ * DCI_GPU_DROPPED. Also where there is no room. Not with `selection`.
+ *
  * units, if it has lists. of_means: selects units by the scores of means, whose groups of 2^group_shift candidates they
  * are: by the sum over a unit's groups and the query heads of the softmax over all groups, where terms below 2^-126 of
  * the greatest are 0; equal ones by number. Writes the units' lists and n_scored, for lists that are due, and nothing
@@ -213,6 +223,8 @@ typedef struct dci_gpu_select_args {
         dci_gpu_selection_cache selection;
         dci_gpu_units units;
         int32_t likely_groups, unused;
+        int32_t *members;
+        double estimate_share;
 } dci_gpu_select_args;
 
 /** Builds summaries of tokens that left the window: of sequence i, in every layer, candidates [from[i], to[i]), at most

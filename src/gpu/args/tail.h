@@ -52,4 +52,34 @@ typedef struct dci_gpu_tail_sums_args {
         float *out, *lse;
 } dci_gpu_tail_sums_args;
 
+/** The same by means of clusters. Of each cluster that `members` of select does not drop, those members have part in it
+ * that are candidates and not selected: a cluster's members ascend, selected ones come first, and ids from n_candidates
+ * on last. With s members, r of them left, each of the r has the score (s m - sum of the others' scale * q . k) / r, m
+ * the cluster's score as the selection has it, and their values add up to s mean - sum of the others' values; where no
+ * more are left than not, the sums of those that are left (src/kv/stages/tail_lists.c). Keys and values of single
+ * members are read from the lanes or, beyond the ring, the pool.
+ *
+ * clusters: in each head's part of a chunk of DCI_GPU_CHUNK clusters are mean values, values_at bytes into it, in the
+ * type of the rows, and {first, number} of members, spans_at bytes into it; ids, n_clusters: as in select. */
+typedef struct dci_gpu_tail_clusters_args {
+        int32_t n_sequences, n_heads, group, dim;
+        int32_t dtype, query_dtype, n_parts, max_groups; /* n_parts: parts of a list, with room for them in `partial` */
+        float scale;
+        uint32_t values_at, spans_at;
+        dci_gpu_sizes sizes;
+        const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
+        uint64_t query_ld;
+        const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
+        const int32_t *n_clusters;                  /* [row][head] */
+        const float *scores;                        /* [list][max_groups][group] */
+        const int32_t *members;                     /* [list][max_groups] */
+        dci_gpu_chunks clusters, ids;
+        dci_gpu_lanes lanes;
+        dci_gpu_pool pool;
+        dci_gpu_tables tables;
+        float *partial;   /* [list][n_parts][group][dim + 2] */
+        int32_t *arrived; /* [list], zeros before and after */
+        float *out, *lse;
+} dci_gpu_tail_clusters_args;
+
 #endif

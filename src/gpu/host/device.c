@@ -504,6 +504,7 @@ KERNEL(encode)
 KERNEL(encode_prompt)
 KERNEL(encode_learned)
 KERNEL(tail_sums)
+KERNEL(tail_clusters)
 KERNEL(kmeans)
 
 RUN(tail)

@@ -173,6 +173,25 @@ static void mean(const encoding *f, int32_t first, int32_t n, float *out)
                 out[j] /= (float)n;
 }
 
+/* Variances are no more than what the rows' type holds. */
+static void mean_std(const encoding *f, int32_t first, int32_t n, float *centre, float *variance)
+{
+        float x[DCI_GPU_MAX_DIM];
+        const float most = f->dtype == DCI_F16 ? 65504.0f : 0x1.fep127f;
+        mean(f, first, n, centre);
+        for (int32_t i = 0; i < n; i++) {
+                to_f32(&f->keys, first + i, f->dtype, f->dim, x);
+                for (int32_t j = 0; j < f->dim; j++) {
+                        const float distance = x[j] - centre[j];
+                        variance[j] += distance * distance;
+                }
+        }
+        for (int32_t j = 0; j < f->dim; j++) {
+                variance[j] /= (float)n;
+                variance[j] = variance[j] < most ? variance[j] : most;
+        }
+}
+
 /* Codes of the mean that begins with this candidate; its last tokens may be missing. */
 static void put_mean_code(const encoding *f, int32_t first, int32_t to)
 {
@@ -197,6 +216,8 @@ static void put_page(const encoding *f, int32_t first, int32_t to)
                 mean(f, first, n, row);
         else if (f->kind == DCI_GPU_MINMAX)
                 extremes(f, first, n, row, row + f->dim);
+        else if (f->kind == DCI_GPU_DEVIATIONS)
+                mean_std(f, first, n, row, row + f->dim);
         else
                 cuboid(f, first, n, row, row + f->dim);
         narrow(row, width_of(f), f->dtype, part_of(f, first) + first % DCI_GPU_CHUNK / per * width_of(f) * 2);

@@ -75,7 +75,9 @@ static void prepare_rows(const scoring *s, const float *x, prepared_query *out)
         const int32_t dim = s->args->dim, kind = s->args->kind;
         for (int32_t j = 0; j < dim; j++) {
                 out->x[j] = kind == DCI_GPU_MINMAX ? fmaxf(x[j], 0.0f) : x[j];
-                out->x[dim + j] = kind == DCI_GPU_MINMAX ? fminf(x[j], 0.0f) : fabsf(x[j]);
+                out->x[dim + j] = kind == DCI_GPU_MINMAX       ? fminf(x[j], 0.0f)
+                                  : kind == DCI_GPU_DEVIATIONS ? x[j] /* squared in binary64 */
+                                                               : fabsf(x[j]);
         }
 }
 
@@ -137,11 +139,17 @@ static void score_row(const scoring *s, int32_t row, float *out)
         const int32_t per = args->n_clusters != NULL ? DCI_GPU_CHUNK : DCI_GPU_CHUNK >> args->group_shift;
         const int32_t width = width_of(args);
         const unsigned char *from = chunk_of(s, row, per) + (uint64_t)(row % per) * (uint64_t)width * 2;
+        const int32_t n = args->kind == DCI_GPU_DEVIATIONS ? args->dim : width;
         for (int32_t q = 0; q < args->group; q++) {
-                double sum = 0.0;
-                for (int32_t j = 0; j < width; j++)
-                        sum += (double)s->prepared[q].x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);
-                out[q] = (float)sum;
+                const float *x = s->prepared[q].x;
+                double sum = 0.0, square = 0.0;
+                for (int32_t j = 0; j < n; j++)
+                        sum += (double)x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);
+                for (int32_t j = n; j < width; j++)
+                        square += (double)x[j] * (double)x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);
+                out[q] = args->kind == DCI_GPU_DEVIATIONS
+                                 ? (float)fmin(sum + (double)args->deviation_weight * sqrt(square), (double)FLT_MAX)
+                                 : (float)sum;
         }
 }
 

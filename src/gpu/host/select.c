@@ -203,6 +203,49 @@ static void take_members(selecting *c)
                 args->n_ranked[c->list] = n_ranked;
 }
 
+static int32_t count_estimated(const dci_gpu_select_args *args, int32_t n)
+{
+        return args->estimate_share >= 1.0 ? n : (int32_t)(args->estimate_share * (double)n + 0.5);
+}
+
+/* The least of so many of the best keys, of which the relevances are in `bits`. */
+static uint64_t worst_of(const uint32_t *bits, int32_t n_groups, int32_t wanted)
+{
+        uint64_t low = 0, high = UINT64_MAX; /* so many keys reach low, not so many high */
+        while (high - low > 1) {
+                const uint64_t middle = low + (high - low) / 2;
+                int32_t n = 0;
+                for (int32_t g = 0; g < n_groups; g++)
+                        n += ((uint64_t)bits[g] << 32 | ~(uint32_t)g) >= middle;
+                if (n >= wanted)
+                        low = middle;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+/* Writes what a tail over clusters reads. */
+static void put_members(selecting *c)
+{
+        const dci_gpu_select_args *args = c->args;
+        int32_t *members = args->members + c->list * (uint64_t)args->max_groups, n_selected = 0, filled = 0;
+        uint32_t *bits = (uint32_t *)(void *)members;
+        for (int32_t g = 0; g < c->n_groups; g++)
+                bits[g] = ordered(relevance_of(c, g));
+        while (n_selected < c->n_best && filled < c->room)
+                filled += members_of(c, group_of(c->best[n_selected++]));
+        const int64_t reach = (int64_t)n_selected + count_estimated(args, c->n_groups);
+        const uint64_t low = reach < c->n_groups ? worst_of(bits, c->n_groups, (int32_t)reach) : 0;
+        for (int32_t g = 0; g < c->n_groups; g++)
+                members[g] = ((uint64_t)bits[g] << 32 | ~(uint32_t)g) >= low ? 0 : DCI_GPU_DROPPED;
+        for (int32_t i = 0, left = c->room; i < n_selected; i++) {
+                const int32_t group = group_of(c->best[i]), n = members_of(c, group);
+                members[group] = n < left ? n : left;
+                left -= members[group];
+        }
+}
+
 static void put_in_order(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
@@ -311,9 +354,13 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
         }
         c.skip_empty = args->n_clusters != NULL && c.n_candidates != args->n_grouped[sequence];
         c.n_groups = c.n_groups < args->max_groups ? c.n_groups : args->max_groups;
-        if (c.room == 0 || c.n_groups <= 0)
+        if ((c.room == 0 && args->members == NULL) || c.n_groups <= 0)
                 return;
         find_best(&c);
+        if (args->members != NULL)
+                put_members(&c);
+        if (c.room == 0)
+                return;
         args->lasts[held] = from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
         take_members(&c);
         if (keeps)

@@ -63,7 +63,7 @@ static __device__ __forceinline__ void form_page(const Rows &rows, int kind, boo
                 const Eight x = load_eight(row_at(rows, first + r) + coordinate * 2, is_f16);
 #pragma unroll
                 for (int j = 0; j < 8; j++) {
-                        if (kind == DCI_GPU_MEANS) {
+                        if (kind == DCI_GPU_MEANS || kind == DCI_GPU_DEVIATIONS) {
                                 a.x[j] = __fadd_rn(a.x[j], x.x[j]);
                         } else {
                                 a.x[j] = x.x[j] > a.x[j] ? x.x[j] : a.x[j];
@@ -74,7 +74,7 @@ static __device__ __forceinline__ void form_page(const Rows &rows, int kind, boo
 #pragma unroll
         for (int j = 0; j < 8; j++) {
                 b.x[j] = __fadd_rn(b.x[j], 0.0f); /* the CPU's zeros have no sign here */
-                if (kind == DCI_GPU_MEANS)
+                if (kind == DCI_GPU_MEANS || kind == DCI_GPU_DEVIATIONS)
                         a.x[j] = __fdiv_rn(a.x[j], (float)n);
                 else if (kind == DCI_GPU_CUBOIDS)
                         a.x[j] = __fmul_rn(0.5f, __fadd_rn(a.x[j], b.x[j]));
@@ -82,7 +82,8 @@ static __device__ __forceinline__ void form_page(const Rows &rows, int kind, boo
         store_eight(to + coordinate * 2, a, is_f16);
         if (kind == DCI_GPU_MEANS)
                 return;
-        if (kind == DCI_GPU_CUBOIDS) {
+        if (kind == DCI_GPU_CUBOIDS || kind == DCI_GPU_DEVIATIONS) {
+                const float most = is_f16 ? 65504.0f : __uint_as_float(0x7f7f0000u); /* of variances */
 #pragma unroll
                 for (int j = 0; j < 8; j++)
                         b.x[j] = 0.0f;
@@ -90,12 +91,18 @@ static __device__ __forceinline__ void form_page(const Rows &rows, int kind, boo
                 for (int r = 0; r < n; r++) {
                         const Eight x = load_eight(row_at(rows, first + r) + coordinate * 2, is_f16);
 #pragma unroll
-                        for (int j = 0; j < 8; j++)
-                                b.x[j] = __fadd_rn(b.x[j], fabsf(__fsub_rn(x.x[j], a.x[j])));
+                        for (int j = 0; j < 8; j++) {
+                                const float distance = __fsub_rn(x.x[j], a.x[j]);
+                                b.x[j] = __fadd_rn(b.x[j], kind == DCI_GPU_CUBOIDS ? fabsf(distance)
+                                                                                   : __fmul_rn(distance, distance));
+                        }
                 }
 #pragma unroll
-                for (int j = 0; j < 8; j++)
+                for (int j = 0; j < 8; j++) {
                         b.x[j] = __fdiv_rn(b.x[j], (float)n);
+                        if (kind == DCI_GPU_DEVIATIONS)
+                                b.x[j] = b.x[j] < most ? b.x[j] : most;
+                }
         }
         store_eight(to + (dim + coordinate) * 2, b, is_f16);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Scores of rows (means, extremes, cuboids), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64
+/* Scores of rows (means, extremes, cuboids, deviations), with tensor cores (m16n8k16). A warp takes tiles of 16 rows, of each 64
  * elements at a time (96 of dimension 96): lane g,c loads of rows g and g + 8 the elements 32 j + 8 c .. + 7, which
  * serve two products.
  *
  * A query is made for its kind in binary32, brought near 1 by a power of two, and split into what the rows' type holds
- * of it and what that leaves: up to 4 query heads both are in the 8 columns of B, else they are two products. */
+ * of it and what that leaves: up to 4 query heads both are in the 8 columns of B, else they are two products. Of
+ * deviations the two halves of a row have products of their own, with the query and with its squares. */
 #include "gpu/cuda/score/score_attended.cuh"
 
 #define ROW_TILE 16
@@ -54,7 +55,9 @@ static __device__ __forceinline__ void put_query(const dci_gpu_score_args &a, co
                 const float y = query.get(a, e) * near;
                 put(e, a.kind == DCI_GPU_MINMAX ? fmaxf(y, 0.0f) : y);
                 if (a.kind != DCI_GPU_MEANS)
-                        put(n + e, a.kind == DCI_GPU_MINMAX ? fminf(y, 0.0f) : fabsf(y));
+                        put(n + e, a.kind == DCI_GPU_MINMAX       ? fminf(y, 0.0f)
+                                   : a.kind == DCI_GPU_DEVIATIONS ? y * y
+                                                                  : fabsf(y));
         }
 }
 
@@ -99,20 +102,44 @@ template <int P> struct RowPiece {
         }
 };
 
-template <int P, int Q>
+/* What a tile's products are in all of a row, or in a half of it. */
+template <int Q> struct RowSums {
+        float x[Q == 16 ? 2 : 1][4];
+
+        __device__ __forceinline__ void clear()
+        {
+#pragma unroll
+                for (int t = 0; t < (Q == 16 ? 2 : 1); t++)
+                        x[t][0] = x[t][1] = x[t][2] = x[t][3] = 0.0f;
+        }
+        /* Up to four query heads lanes with c < 2 have products with the first parts, the others with the second: they
+         * trade rows. */
+        __device__ __forceinline__ float traded(int j, int c) const
+        {
+                const float given = c < 2 ? x[0][2 + j] : x[0][j], own = c < 2 ? x[0][j] : x[0][2 + j];
+                return own + __shfl_xor_sync(SCORE_ALL, given, 2);
+        }
+};
+
+/* ROOT: squares are the second halves' sums; else they are not looked at. */
+template <bool ROOT>
+static __device__ __forceinline__ float score_of(const dci_gpu_score_args &a, float sum, float square, float back)
+{
+        return ROOT ? fminf((sum + a.deviation_weight * sqrtf(fmaxf(square, 0.0f))) * back, FLT_MAX) : sum * back;
+}
+
+template <int P, int Q, bool ROOT>
 static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, const RowQueries<P, Q> &queries,
-                                                   const float (&sums)[Q == 16 ? 2 : 1][4], int tile, int lane,
-                                                   Scores<Q> &scores)
+                                                   const RowSums<Q> &sums, const RowSums<Q> &squares, int tile,
+                                                   int lane, Scores<Q> &scores)
 {
         const int g = lane >> 2, c = lane & 3;
         if constexpr (Q == 4) {
-                /* Lanes with c < 2 have products with the first parts, the others with the second: they trade rows. */
                 float x[1][2];
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
-                        const float given = c < 2 ? sums[0][2 + j] : sums[0][j],
-                                    own = c < 2 ? sums[0][j] : sums[0][2 + j];
-                        x[0][j] = (own + __shfl_xor_sync(SCORE_ALL, given, 2)) * queries.back[2 * (c & 1) + j];
+                        const float sum = sums.traded(j, c), square = ROOT ? squares.traded(j, c) : 0.0f;
+                        x[0][j] = score_of<ROOT>(a, sum, square, queries.back[2 * (c & 1) + j]);
                 }
                 scores.take(a, 0, ROW_TILE * tile + g + (c < 2 ? 0 : 8), 1, x);
         } else {
@@ -123,7 +150,9 @@ static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, 
                         for (int i = 0; i < 2; i++)
 #pragma unroll
                                 for (int j = 0; j < 2; j++)
-                                        x[i][j] = sums[t][2 * i + j] * queries.back[8 * t + 2 * c + j];
+                                        x[i][j] = score_of<ROOT>(a, sums.x[t][2 * i + j],
+                                                                 ROOT ? squares.x[t][2 * i + j] : 0.0f,
+                                                                 queries.back[8 * t + 2 * c + j]);
                         scores.take(a, t, ROW_TILE * tile + g, 8, x);
                 }
         }
@@ -138,7 +167,7 @@ template <int P, int Q> union RowsShared {
         KeptShared kept;
 };
 
-template <class T, int P, int Q>
+template <class T, int P, int Q, bool ROOT>
 static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
         rows_kernel(const __grid_constant__ dci_gpu_score_args a)
 {
@@ -164,7 +193,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
         Scores<Q> scores;
         RowPiece<P> rows;
         RowQuery query;
-        float sums[Q == 16 ? 2 : 1][4] = {};
+        RowSums<Q> sums, means;
+        sums.clear();
         if (range.first >= range.last)
                 ptx_take_turn();
         scores.begin(a, job, places.n_rows, lane & 3);
@@ -190,28 +220,37 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
                 }
                 while (tile < end) {
                         const int finished = piece + 1 == pieces ? tile : -1;
-                        rows.template multiply<T, Q>(s.queries, piece, lane, sums);
+                        rows.template multiply<T, Q>(s.queries, piece, lane, sums.x);
+                        if (ROOT && 2 * (piece + 1) == pieces) { /* the means end here */
+                                means = sums;
+                                sums.clear();
+                        }
                         piece = finished >= 0 ? 0 : piece + 1;
                         tile = finished >= 0 ? tile + SCORE_WARPS : tile;
                         if (tile < end)
                                 rows.load(s.table, places, tile, piece, lane, policy);
                         if (finished < 0)
                                 continue;
-                        finish_rows<P, Q>(a, s.queries, sums, finished, lane, scores);
-#pragma unroll
-                        for (int t = 0; t < (Q == 16 ? 2 : 1); t++)
-                                sums[t][0] = sums[t][1] = sums[t][2] = sums[t][3] = 0.0f;
+                        finish_rows<P, Q, ROOT>(a, s.queries, ROOT ? means : sums, sums, finished, lane, scores);
+                        sums.clear();
                 }
         }
         scores.leave(a, job, s.tops);
 }
 
+template <class T, int P, bool ROOT>
+static cudaError_t launch_rows_as(const dci_gpu_score_args &args, const GpuStream &stream)
+{
+        return launch_scores(args.group <= 4   ? rows_kernel<T, P, 4, ROOT>
+                             : args.group <= 8 ? rows_kernel<T, P, 8, ROOT>
+                                               : rows_kernel<T, P, 16, ROOT>,
+                             args, stream);
+}
+
 template <class T, int P> static cudaError_t launch_rows_of(const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        return launch_scores(args.group <= 4   ? rows_kernel<T, P, 4>
-                             : args.group <= 8 ? rows_kernel<T, P, 8>
-                                               : rows_kernel<T, P, 16>,
-                             args, stream);
+        return args.kind == DCI_GPU_DEVIATIONS ? launch_rows_as<T, P, true>(args, stream)
+                                               : launch_rows_as<T, P, false>(args, stream);
 }
 
 template <class T> static cudaError_t launch_rows(const dci_gpu_score_args &args, const GpuStream &stream)

@@ -337,6 +337,102 @@ static __device__ __noinline__ uint64_t find_all(const dci_gpu_select_args &args
         return worst_of_all(s, r, n, (uint32_t)job.wanted);
 }
 
+/* --- what a tail over clusters reads ------------------------------------------------------------------------------ */
+
+/* As dci_kv_estimated: no product is fused with the sum. */
+static __device__ __forceinline__ int count_estimated(const dci_gpu_select_args &args, int n)
+{
+        return args.estimate_share >= 1.0 ? n : (int)__dadd_rn(__dmul_rn(args.estimate_share, (double)n), 0.5);
+}
+
+/* The key of rank `wanted`, of those of visit(f), which calls f(bits, group). By bins first; of those that share one,
+ * few are compared each with each. */
+template <int HOW, typename Visit>
+static __device__ __forceinline__ uint64_t key_at_rank(const Job &job, Shared &s, const Rooms &r, uint32_t wanted,
+                                                       Visit visit)
+{
+        unsigned long long *few = reinterpret_cast<unsigned long long *>(r.bits);
+        clear_bins(s);
+        if (threadIdx.x == 0)
+                s.count = 0;
+        __syncthreads();
+        visit([&](uint32_t bits, int) { count_bits<HOW>(s, job, bits); });
+        __syncthreads();
+        find_bin(s, wanted);
+        const int bin = (int)s.bin, rank = (int)(wanted - s.before), within = (int)s.within;
+        __syncthreads(); /* all have read */
+        if (within > n_threads)
+                return narrow(s, everything, ~0ull, wanted, wanted, [&](auto count) {
+                        visit([&](uint32_t bits, int group) { count(key_of(bits, group)); });
+                });
+        visit([&](uint32_t bits, int group) {
+                if (bits > 0 && bin_of<HOW>(job, bits) == bin)
+                        few[atomicAdd(&s.count, 1u)] = key_of(bits, group);
+        });
+        __syncthreads();
+        if ((int)threadIdx.x < within) {
+                const unsigned long long own = few[threadIdx.x];
+                int better = 0;
+                for (int i = 0; i < within; i++)
+                        better += few[i] > own;
+                if (better + 1 == rank)
+                        s.worst = own;
+        }
+        __syncthreads();
+        return s.worst;
+}
+
+/* How many of the ranked groups are selected: those that begin before the room is full. Their keys say where they
+ * begin, ascending. */
+static __device__ __forceinline__ int count_selected(const Job &job, const Rooms &r)
+{
+        int low = 0, high = job.wanted;
+        while (low < high) {
+                const int middle = (low + high) >> 1;
+                if ((int)(r.keys[middle] >> 32) < job.room)
+                        low = middle + 1;
+                else
+                        high = middle;
+        }
+        return low;
+}
+
+/* Writes members; after the list, while its groups are in r.keys. visit(f): of all groups. */
+template <int HOW, typename Visit>
+static __device__ __forceinline__ void put_members(const dci_gpu_select_args &args, const Job &job, Shared &s,
+                                                   const Rooms &r, Visit visit)
+{
+        int32_t *members = args.members + (uint64_t)job.list * args.max_groups;
+        __syncthreads();
+        const int n_selected = count_selected(job, r), reach = n_selected + count_estimated(args, job.n_groups);
+        const uint64_t low =
+                reach < job.n_groups && reach > 0 ? key_at_rank<HOW>(job, s, r, (uint32_t)reach, visit) : everything;
+        visit([&](uint32_t bits, int group) {
+                if (bits > 0)
+                        members[group] = reach > 0 && key_of(bits, group) >= low ? 0 : DCI_GPU_DROPPED;
+        });
+        __syncthreads();
+        for (int i = threadIdx.x; i < n_selected; i += n_threads) {
+                const int end = i + 1 < job.wanted ? (int)(r.keys[i + 1] >> 32) : s.n_tokens;
+                members[(int)(uint32_t)r.keys[i]] = end - (int)(r.keys[i] >> 32);
+        }
+}
+
+/* From the list itself. */
+template <int G, int HOW>
+static __device__ __noinline__ void put_members_of_all(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r)
+{
+        put_members<HOW>(args, job, s, r, [&](auto f) { scan_all<G, HOW>(args, job, s, f); });
+}
+
+/* A list without room, of which a tail estimates all that it may. */
+template <int G, int HOW>
+static __device__ __noinline__ void select_nothing(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r)
+{
+        put_nothing(args, job.list, job.row, job.head);
+        put_members_of_all<G, HOW>(args, job, s, r);
+}
+
 /* One block's list: what it would leave for the last one is what that takes. */
 template <int G, int HOW>
 static __device__ __forceinline__ void select_alone(const dci_gpu_select_args &args, const Job &job, Shared &s,
@@ -357,6 +453,12 @@ static __device__ __forceinline__ void select_alone(const dci_gpu_select_args &a
                 low = sorted ? r.keys[job.wanted - 1] : worst_of_all(s, r, (uint32_t)n, (uint32_t)job.wanted);
         }
         put<HOW>(args, job, s, r, n, low, sorted);
+        if (HOW == by_unit || args.members == nullptr)
+                return;
+        if ((uint32_t)job.wanted > p.room)
+                put_members_of_all<G, HOW>(args, job, s, r);
+        else
+                put_members<HOW>(args, job, s, r, [&](auto f) { again<G, HOW>(args, job, s, r, p, f); });
 }
 
 template <int G, int HOW>
@@ -377,6 +479,8 @@ static __device__ __forceinline__ void finish(const dci_gpu_select_args &args, c
         if (low == 0 || low < s.furthest)
                 low = find_all<G, HOW>(args, job, s, r, (uint32_t)key_room, &n);
         put<HOW>(args, job, s, r, n, low, false);
+        if (HOW != by_unit && args.members != nullptr)
+                put_members_of_all<G, HOW>(args, job, s, r);
         if (threadIdx.x == 0)
                 args.n_found[2 * (uint64_t)job.list] = 0;
 }
@@ -415,6 +519,11 @@ static __global__ void __launch_bounds__(n_threads, 2)
                         weigh_query<HOW>(args, s, job.list, q);
         __syncthreads();
         job.low = HOW == by_mean ? bins_begin(s, job) : 0.0f;
+        if (HOW != by_unit && job.room == 0) {
+                if (blockIdx.x == 0)
+                        select_nothing<G, HOW>(args, job, s, r);
+                return;
+        }
         const Part p = part_of<G>(job, plan);
         if (plan.alone) /* the same for all threads */
                 select_alone<G, HOW>(args, job, s, r, batch, p, plan.key_room);
@@ -436,8 +545,10 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
                                      ? args->likely_groups
                                      : rows_of_scores<HOW>(*args);
         constexpr int of_groups = HOW == by_unit ? 2 : 1; /* a unit takes as long as that many groups, usually */
+        /* Who reads the whole list once more does so sooner from what it has kept. */
+        const bool alone = of_groups * n_groups <= (args->members != nullptr ? max_kept * n_threads : alone_groups);
         int n_blocks = 1;
-        while (of_groups * n_groups > alone_groups && n_blocks < max_blocks && 2 * n_blocks <= most &&
+        while (!alone && n_blocks < max_blocks && 2 * n_blocks <= most &&
                n_blocks * block_groups < of_groups * n_groups)
                 n_blocks *= 2;
         Plan plan;
@@ -447,7 +558,7 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
         plan.room = plan.room < enough ? plan.room : enough;
         const int64_t rounds = (n_groups + (int64_t)n_threads * n_blocks - 1) / ((int64_t)n_threads * n_blocks);
         plan.kept = rounds < max_kept ? (int)rounds : max_kept;
-        plan.alone = of_groups * n_groups <= alone_groups;
+        plan.alone = alone;
         const size_t spare = sizeof(Shared) + 1024;
         while (plan.kept > 0 && room_bytes(plan, args->stride) + spare > cuda->shared_bytes)
                 plan.kept--; /* relevances that are not kept are made again */
@@ -507,6 +618,8 @@ static dci_status check(const dci_gpu_select_args *args)
                         args->weigh, args->group_shift, DCI_GPU_WEIGH_EVEN);
         if (args->takes != 0 && (args->selection.lists == nullptr || is_of_units(*args)))
                 return dci_fail(DCI_ERR_LIMIT, "lists that are to be taken from a selection that is not kept");
+        if (args->members != nullptr && (args->n_clusters == nullptr || args->selection.lists != nullptr))
+                return dci_fail(DCI_ERR_LIMIT, "members of lists that are not of clusters, or are kept");
         if (args->n_clusters != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
         if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MAX_LISTS || args->max_groups > 1 << 28)

@@ -36,6 +36,7 @@ struct Shared {
         uint32_t bin, before, within;
         unsigned long long furthest, worst;
         int last;
+        int n_tokens; /* of the list */
 };
 
 /* One list, and a block's part of it. */

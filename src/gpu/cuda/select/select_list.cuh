@@ -123,7 +123,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
                            args.max_groups);
         if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
                 return false;
-        if (!view.sparse || job.room == 0 || job.n_groups <= 0) {
+        if (!view.sparse || (job.room == 0 && args.members == nullptr) || job.n_groups <= 0) {
                 if (blockIdx.x == 0)
                         put_nothing(args, job.list, job.row, job.head);
                 return false;
@@ -244,6 +244,8 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
                 }
                 n_tokens = take_members(args, job, s, r);
         }
+        if (threadIdx.x == 0)
+                s.n_tokens = n_tokens;
         name_tokens(args, job, r.tokens, n_tokens);
         if (args.selection.lists != nullptr) {
                 int32_t *list = kept_part(args.selection.lists, args.selection, job.row) +

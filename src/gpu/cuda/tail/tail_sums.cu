@@ -2,46 +2,15 @@
 /* Copyright (c) 2026 the dci authors */
 /* Attention over tokens that were not selected, by means of pages.
  *
- * A row is in as many lanes as it has pieces of 16 bytes, rounded up to a power of two; each such span of lanes takes
- * rows in turns, with the running maximum and sum of online softmax, for four query heads at a time. The block's part
- * of the list is gone through twice: first the pages with selected tokens, a warp for each, whose tokens are taken out
- * row by row; then all others, streamed. A bitmap says which is which. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+ * The block's part of the list is gone through twice: first the pages with selected tokens, a warp for each, whose
+ * tokens are taken out row by row; then all others, streamed. A bitmap says which is which. */
+#include "gpu/cuda/tail/tail_rows.cuh"
 
-#include "gpu/cuda/launch.cuh"
-#include "gpu/cuda/rows.cuh"
-#include "gpu/cuda/tail/tail_merge.cuh"
-
-constexpr int QUERIES = 4;                        /* of a block */
-constexpr int AT_ONCE = 4;                        /* rows of a span that are on their way */
 constexpr int MAX_PAGES = DCI_GPU_MAX_PART_PAGES; /* bits of the bitmap */
-
-struct Half {
-        static __device__ __forceinline__ float2 to_f32(uint32_t x)
-        {
-                return __half22float2(*reinterpret_cast<const __half2 *>(&x));
-        }
-};
-
-struct Bfloat {
-        static __device__ __forceinline__ float2 to_f32(uint32_t x)
-        {
-                return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
-        }
-};
-
-template <int D> struct Shape {
-        static constexpr int PIECES = D / 8;                          /* of a row, 16 bytes each */
-        static constexpr int SPAN = D <= 64 ? 8 : D <= 128 ? 16 : 32; /* lanes for a row */
-        static constexpr int ROWS = 32 / SPAN, SPANS = WARPS * ROWS;  /* of a warp, of a block */
-};
 
 template <int D> struct Shared {
         uint32_t taken[MAX_PAGES / 32];
-        alignas(16) float out[Shape<D>::SPANS][QUERIES][D];
-        float most[Shape<D>::SPANS][QUERIES], sum[Shape<D>::SPANS][QUERIES];
-        bool last;
+        SpanSums<D> sums;
 };
 
 struct Job {
@@ -91,11 +60,6 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_sums_args &a)
         return job;
 }
 
-static __device__ __forceinline__ uint4 load16(const unsigned char *at)
-{
-        return ptx_load16_once_128(at);
-}
-
 /* The mean key of a page; its value is values_at - keys_at bytes after it. */
 static __device__ __forceinline__ const unsigned char *page_at(const dci_gpu_tail_sums_args &a, const Job &job,
                                                                int page, int row_bytes)
@@ -119,99 +83,10 @@ static __device__ __forceinline__ RowPair chosen_at(const dci_gpu_tail_sums_args
         return pool_rows(a.pool, block, job.head, ~slot & ((1 << a.pool.page_shift) - 1));
 }
 
-static __device__ __forceinline__ float query_at(const dci_gpu_tail_sums_args &a, uint64_t at)
-{
-        if (a.query_dtype == DCI_F32)
-                return static_cast<const float *>(a.queries)[at];
-        if (a.query_dtype == DCI_F16)
-                return __half2float(static_cast<const __half *>(a.queries)[at]);
-        return __uint_as_float((uint32_t) static_cast<const uint16_t *>(a.queries)[at] << 16);
-}
-
-/* What a span of lanes sums: the piece of each lane. */
-template <class T, int D> struct Running {
+/* Sums over pages. */
+template <class T, int D> struct Pages : Running<T, D> {
         using S = Shape<D>;
-        float query[QUERIES][8], most[QUERIES], sum[QUERIES], out[QUERIES][8];
-        int piece; /* of this lane; past the row's end there are none, and zeros in its place */
-
-        __device__ __forceinline__ void begin(const dci_gpu_tail_sums_args &a, const Job &job)
-        {
-                piece = threadIdx.x % S::SPAN;
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++) {
-                        const bool any = job.query + q < a.group && piece < S::PIECES;
-                        const uint64_t at = ((uint64_t)job.list * a.group + job.query + q) * a.query_ld + 8 * piece;
-                        most[q] = LEAST;
-                        sum[q] = 0.0f;
-#pragma unroll
-                        for (int e = 0; e < 8; e++) {
-                                query[q][e] = any ? query_at(a, at + e) * a.scale : 0.0f;
-                                out[q][e] = 0.0f;
-                        }
-                }
-        }
-
-        __device__ __forceinline__ uint4 load(const unsigned char *row) const
-        {
-                return piece < S::PIECES ? load16(row + 16 * piece) : make_uint4(0, 0, 0, 0);
-        }
-
-        static __device__ __forceinline__ void to_f32(const uint4 &x, float (&y)[8])
-        {
-                const uint32_t words[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                        const float2 two = T::to_f32(words[i]);
-                        y[2 * i] = two.x;
-                        y[2 * i + 1] = two.y;
-                }
-        }
-
-        /* This lane's part of the products with one row. */
-        __device__ __forceinline__ void multiply(const uint4 &key, float (&s)[QUERIES]) const
-        {
-                float y[8];
-                to_f32(key, y);
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++) {
-                        s[q] = 0.0f;
-#pragma unroll
-                        for (int e = 0; e < 8; e++)
-                                s[q] = fmaf(query[q][e], y[e], s[q]);
-                }
-        }
-
-        /* Over a span, or (D lanes a row or more) over all that multiplied rows of one page. */
-        template <int LANES> static __device__ __forceinline__ float gather(float x)
-        {
-#pragma unroll
-                for (int d = 1; d < LANES; d *= 2)
-                        x += __shfl_xor_sync(0xffffffffu, x, d);
-                return x;
-        }
-
-        __device__ __forceinline__ void rise(int q, float top)
-        {
-                if (top <= most[q])
-                        return;
-                const float factor = exp2_of((most[q] - top) * CUDART_L2E_F);
-                sum[q] *= factor;
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                        out[q][e] *= factor;
-                most[q] = top;
-        }
-
-        __device__ __forceinline__ void blend(const float (&weights)[QUERIES], const uint4 &value)
-        {
-                float y[8];
-                to_f32(value, y);
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++)
-#pragma unroll
-                        for (int e = 0; e < 8; e++)
-                                out[q][e] = fmaf(weights[q], y[e], out[q][e]);
-        }
+        using R = Running<T, D>;
 
         /* Rows of whole pages, one for a span each time; times: tokens of a page, 0 where there is no row. */
         __device__ __forceinline__ void add(const uint4 (&keys)[AT_ONCE], const uint4 (&values)[AT_ONCE],
@@ -220,27 +95,27 @@ template <class T, int D> struct Running {
                 float s[AT_ONCE][QUERIES];
 #pragma unroll
                 for (int u = 0; u < AT_ONCE; u++) {
-                        multiply(keys[u], s[u]);
+                        this->multiply(keys[u], s[u]);
 #pragma unroll
                         for (int q = 0; q < QUERIES; q++)
-                                s[u][q] = gather<S::SPAN>(s[u][q]);
+                                s[u][q] = R::template gather<S::SPAN>(s[u][q]);
                 }
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++) {
-                        float top = most[q];
+                        float top = this->most[q];
 #pragma unroll
                         for (int u = 0; u < AT_ONCE; u++)
                                 top = fmaxf(top, times[u] > 0.0f ? s[u][q] : LEAST);
-                        rise(q, top);
+                        this->rise(q, top);
 #pragma unroll
                         for (int u = 0; u < AT_ONCE; u++) {
                                 s[u][q] = times[u] > 0.0f ? times[u] * exp2_of((s[u][q] - top) * CUDART_L2E_F) : 0.0f;
-                                sum[q] += s[u][q];
+                                this->sum[q] += s[u][q];
                         }
                 }
 #pragma unroll
                 for (int u = 0; u < AT_ONCE; u++)
-                        blend(s[u], values[u]);
+                        this->blend(s[u], values[u]);
         }
 
         /* A page with selected tokens, entries [entry, entry + n) of the list, by a warp, whose spans share the
@@ -254,15 +129,15 @@ template <class T, int D> struct Running {
                 if (rest <= 0)
                         return;
                 const unsigned char *mean = page_at(a, job, page, 2 * D);
-                const uint4 key = load(mean), value = load(mean + a.values_at - a.keys_at);
+                const uint4 key = this->load(mean), value = this->load(mean + a.values_at - a.keys_at);
                 const bool whole = a.whole != 0;
                 float s[QUERIES], of_row[QUERIES], weights[QUERIES];
-                multiply(key, s);
+                this->multiply(key, s);
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++)
                         s[q] = span == 0 ? s[q] * (float)size : 0.0f;
                 for (int i = span; i < n && !whole; i += S::ROWS) {
-                        multiply(load(chosen_at(a, job, entry + i).key), of_row);
+                        this->multiply(this->load(chosen_at(a, job, entry + i).key), of_row);
 #pragma unroll
                         for (int q = 0; q < QUERIES; q++)
                                 s[q] -= of_row[q];
@@ -270,37 +145,19 @@ template <class T, int D> struct Running {
                 const float share = 1.0f / (float)(whole ? size : rest);
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++) {
-                        const float score = gather<32>(s[q]) * share;
+                        const float score = R::template gather<32>(s[q]) * share;
                         /* All spans rise together, and the first one alone counts the page. */
-                        rise(q, fmaxf(most[q], score));
-                        s[q] = exp2_of((score - most[q]) * CUDART_L2E_F);
-                        sum[q] += span == 0 ? s[q] * (float)rest : 0.0f;
+                        this->rise(q, fmaxf(this->most[q], score));
+                        s[q] = exp2_of((score - this->most[q]) * CUDART_L2E_F);
+                        this->sum[q] += span == 0 ? s[q] * (float)rest : 0.0f;
                         weights[q] = span == 0 ? s[q] * (float)(whole ? rest : size) : 0.0f;
                 }
-                blend(weights, value);
+                this->blend(weights, value);
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++)
                         weights[q] = -s[q];
                 for (int i = span; i < n && !whole; i += S::ROWS)
-                        blend(weights, load(chosen_at(a, job, entry + i).value));
-        }
-
-        __device__ __forceinline__ void leave(Shared<D> &s, int span)
-        {
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++) {
-                        if (piece == 0) {
-                                s.most[span][q] = most[q];
-                                s.sum[span][q] = sum[q];
-                        }
-                        if (piece < S::PIECES) {
-                                float *to = &s.out[span][q][8 * piece];
-                                *reinterpret_cast<float4 *>(to) =
-                                        make_float4(out[q][0], out[q][1], out[q][2], out[q][3]);
-                                *reinterpret_cast<float4 *>(to + 4) =
-                                        make_float4(out[q][4], out[q][5], out[q][6], out[q][7]);
-                        }
-                }
+                        this->blend(weights, this->load(chosen_at(a, job, entry + i).value));
         }
 };
 
@@ -321,8 +178,7 @@ static __device__ __forceinline__ void mark(const dci_gpu_tail_sums_args &a, con
 
 /* Pages with selected tokens: a warp reads every eighth entry, and takes the page if the entry is its first. */
 template <class T, int D>
-static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &a, const Job &job,
-                                                  Running<T, D> &running)
+static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &a, const Job &job, Pages<T, D> &running)
 {
         const int32_t *positions = a.positions + (int64_t)job.list * a.stride;
         const int sink = a.sizes.sink, shift = a.page_shift;
@@ -339,7 +195,7 @@ static __device__ __forceinline__ void add_marked(const dci_gpu_tail_sums_args &
 
 template <class T, int D>
 static __device__ __forceinline__ void add_others(const dci_gpu_tail_sums_args &a, const Job &job, const Shared<D> &s,
-                                                  Running<T, D> &running)
+                                                  Pages<T, D> &running)
 {
         constexpr int SPANS = Shape<D>::SPANS;
         const int span = threadIdx.x / Shape<D>::SPAN, per_page = 1 << a.page_shift;
@@ -377,30 +233,18 @@ static __global__ __launch_bounds__(WARPS * 32,
                         leave_nothing(a, job.list);
                 return;
         }
-        Running<T, D> running;
-        running.begin(a, job);
+        Pages<T, D> running;
+        running.begin(a, job.list, job.query);
         mark<D>(a, job, s);
         add_marked<T, D>(a, job, running);
         add_others<T, D>(a, job, s, running);
-        running.leave(s, threadIdx.x / Shape<D>::SPAN);
-        __syncthreads();
-        leave_part(a, job.list, job.query, s.most, s.sum, s.out);
-        if (!is_last(a.arrived + job.list, gridDim.x * (gridDim.y / a.n_heads), &s.last))
-                return;
-        for (int i = 2 * threadIdx.x; i < a.group * D; i += 2 * WARPS * 32) {
-                const Merged merged = merge_parts<D>(a, job.list, i / D, i % D);
-                *reinterpret_cast<float2 *>(a.out + (int64_t)job.list * a.group * D + i) = mean_of(merged);
-                if (i % D == 0)
-                        a.lse[(int64_t)job.list * a.group + i / D] = log_of(merged);
-        }
+        end_block(a, job.list, job.query, running, s.sums);
 }
 
 template <class T, int D> static cudaError_t launch(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
 {
         static_assert(sizeof(Shared<D>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
-        const dim3 grid((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + QUERIES - 1) / QUERIES)),
-                        (unsigned)args.n_sequences);
-        return launch_shared(stream, grid, WARPS * 32, sizeof(Shared<D>), tail_sums_kernel<T, D>, args);
+        return launch_shared(stream, grid_of(args), WARPS * 32, sizeof(Shared<D>), tail_sums_kernel<T, D>, args);
 }
 
 template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &args, const GpuStream &stream)
@@ -410,21 +254,15 @@ template <class T> static cudaError_t launch_type(const dci_gpu_tail_sums_args &
 
 static dci_status check(const dci_gpu_tail_sums_args &a)
 {
-        const dci_status status = dci_gpu_check_shape(a.group, a.dim);
+        const dci_status status = check_lists(a);
         if (status != DCI_OK)
                 return status;
-        if (a.n_parts < 1 || a.n_parts > DCI_GPU_MAX_PARTS)
-                return dci_fail(DCI_ERR_INVALID, "lists are cut into %d parts, expected 1 to %d", a.n_parts,
-                                DCI_GPU_MAX_PARTS);
         if (a.max_pages / a.n_parts >= MAX_PAGES)
                 return dci_fail(DCI_ERR_LIMIT, "%d pages in %d parts, the device's kernel takes less than %d in each",
                                 a.max_pages, a.n_parts, MAX_PAGES);
         if (a.keys_at % 16 != 0 || a.values_at % 16 != 0)
                 return dci_fail(DCI_ERR_INVALID, "means begin at bytes %u and %u, expected multiples of 16", a.keys_at,
                                 a.values_at);
-        if (a.n_sequences > UINT16_MAX || a.n_heads > UINT16_MAX / 4)
-                return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d and %d", a.n_sequences,
-                                a.n_heads, UINT16_MAX, UINT16_MAX / 4);
         return DCI_OK;
 }
 
