@@ -11,9 +11,10 @@
 #include <string.h>
 
 #include "cluster/kmeans_internal.h"
+#include "kv/clusters.h"
 #include "simd/convert.h"
 
-enum { DIM = 128, TOPICS = 512, CHECKED = 1500, MAX_HEADS = 8 };
+enum { DIM = 128, TOPICS = 512, CHECKED = 1500, MAX_HEADS = 8, MAX_PARTS = 8 };
 #define ROW_BYTES ((size_t)DIM * 2)
 
 /* As src/kv/presets.c. */
@@ -31,7 +32,7 @@ static const preset presets[] = {{"clusterkv", 80, 20, 0, 0, {36864, 131072}},
 typedef struct clustering {
         gpubench *b;
         const preset *preset;
-        size_t n, k, n_heads, n_rounds, segment;
+        size_t n, n_parts, longest, k, n_heads, n_rounds, segment; /* longest: part, of k clusters */
         gpubench_area rows;
         dci_gpu_kmeans_args args;
 } clustering;
@@ -78,21 +79,30 @@ static dci_status prepare(clustering *c, uint16_t *keys, int32_t *first)
         void *there = NULL;
         make_keys(c->n, heads, b->options->arms.seed + 1, keys);
         for (size_t h = 0; h < heads; h++)
-                dci_km_draw(b->options->arms.seed, h, c->n, c->k, c->segment, first + h * c->k);
-        const size_t order = heads * c->n * sizeof(int32_t), starts = heads * (c->k + 1) * sizeof(int32_t),
-                     means = heads * c->k * ROW_BYTES, states = heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t);
+                for (size_t i = 0; i < c->n_parts; i++) {
+                        const size_t begin = dci_kv_cluster_part(c->n, c->n_parts, i),
+                                     rows = dci_kv_cluster_part(c->n, c->n_parts, i + 1) - begin;
+                        dci_km_draw(b->options->arms.seed, i * heads + h, rows, rows / c->preset->tokens, c->segment,
+                                    first + (h * c->n_parts + i) * c->k);
+                }
+        const size_t order = heads * c->n * sizeof(int32_t), problems = heads * c->n_parts,
+                     starts = problems * (c->k + 1) * sizeof(int32_t), means = problems * c->k * ROW_BYTES,
+                     states = problems * DCI_GPU_KMEANS_STATES * sizeof(int32_t);
         DCI_TRY(gpubench_take(b, c->n * heads * ROW_BYTES, GPUBENCH_ON_DEVICE, &c->rows));
         DCI_TRY(gpubench_upload(b, c->rows.device, keys, c->n * heads * ROW_BYTES));
-        DCI_TRY(gpubench_put(b, first, heads * c->k * sizeof *first, &there));
+        DCI_TRY(gpubench_put(b, first, problems * c->k * sizeof *first, &there));
         DCI_TRY(gpubench_take(b, means + order + starts + states, GPUBENCH_ON_DEVICE, &out));
         c->args = (dci_gpu_kmeans_args){.n_heads = (int32_t)heads,
                                         .dim = DIM,
                                         .dtype = DCI_BF16,
-                                        .n_rows = (int32_t)c->n,
+                                        .n_rows = (int32_t)c->longest,
                                         .n_clusters = (int32_t)c->k,
                                         .n_rounds = (int32_t)c->n_rounds,
                                         .segment_rows = (int32_t)c->segment,
                                         .centred = c->preset->centred,
+                                        .n_parts = (int32_t)c->n_parts,
+                                        .all_rows = (int32_t)c->n,
+                                        .cluster_rows = (int32_t)c->preset->tokens,
                                         .isa = (int32_t)dci_context_isa(b->context),
                                         .rows = c->rows.device,
                                         .row_step = heads * ROW_BYTES,
@@ -110,8 +120,8 @@ static dci_status prepare(clustering *c, uint16_t *keys, int32_t *first)
 /* Members and sizes are the reference's. */
 static dci_status check(clustering *c, const uint16_t *keys, const int32_t *first)
 {
-        const size_t ints = c->n_heads * (c->n + c->k + 1), means = c->n_heads * c->k * ROW_BYTES,
-                     states = c->n_heads * DCI_GPU_KMEANS_STATES;
+        const size_t problems = c->n_heads * c->n_parts, ints = c->n_heads * c->n + problems * (c->k + 1),
+                     means = problems * c->k * ROW_BYTES, states = problems * DCI_GPU_KMEANS_STATES;
         const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work(&c->args);
         int32_t *model = gpubench_host(c->b, (ints + states) * sizeof *model),
                 *made = gpubench_host(c->b, ints * sizeof *made);
@@ -142,22 +152,23 @@ static dci_status check(clustering *c, const uint16_t *keys, const int32_t *firs
 static dci_status report(clustering *c, const gpubench_time *time)
 {
         gpubench *b = c->b;
-        int32_t states[MAX_HEADS * DCI_GPU_KMEANS_STATES];
-        DCI_TRY(gpubench_download(b, states, c->args.states, c->n_heads * DCI_GPU_KMEANS_STATES * sizeof *states));
+        int32_t states[MAX_HEADS * MAX_PARTS * DCI_GPU_KMEANS_STATES];
+        const size_t problems = c->n_heads * c->n_parts;
+        DCI_TRY(gpubench_download(b, states, c->args.states, problems * DCI_GPU_KMEANS_STATES * sizeof *states));
         double rounds = 0, exact = 0;
-        for (size_t h = 0; h < c->n_heads; h++) {
+        for (size_t h = 0; h < problems; h++) {
                 rounds += states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_ROUNDS];
                 exact += states[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_EXACT];
         }
-        rounds /= (double)c->n_heads;
-        const double segments = c->segment > 0 ? (double)c->n / (double)c->segment : 1.0,
+        rounds /= (double)problems;
+        const double segments = c->segment > 0 ? (double)c->longest / (double)c->segment : 1.0,
                      labels = (rounds + 1) * (double)(c->n * c->n_heads),
                      operations = 2.0 * (rounds / segments + 1) * (double)(c->n * c->n_heads) * (double)c->k * DIM;
         const double bytes = (2 * rounds + 3) * (double)(c->n * c->n_heads * ROW_BYTES);
-        json_t *shape = json_pack("{s:I, s:I, s:i, s:i}", "tokens", (json_int_t)c->n, "clusters", (json_int_t)c->k,
-                                  "heads", (int)c->n_heads, "dim", DIM);
-        printf("%-10s %9zu %9zu %8.1f %10.1f %10.1f %10.1f %10.2f %9.2f %%\n", c->preset->name, c->n, c->k, rounds,
-               time->median, time->p10, time->p90, operations / time->median * 1e-6, 100 * exact / labels);
+        json_t *shape = json_pack("{s:I, s:I, s:i, s:i}", "tokens", (json_int_t)c->n, "clusters",
+                                  (json_int_t)(c->n_parts * c->k), "heads", (int)c->n_heads, "dim", DIM);
+        printf("%-10s %9zu %9zu %8.1f %10.1f %10.1f %10.1f %10.2f %9.2f %%\n", c->preset->name, c->n, c->n_parts * c->k,
+               rounds, time->median, time->p10, time->p90, operations / time->median * 1e-6, 100 * exact / labels);
         DCI_TRY(gpubench_row(b, "kmeans", c->preset->name, shape, time, bytes, b->limits.specified));
         gpubench_note(b, "rounds", rounds);
         gpubench_note(b, "operations", operations);
@@ -168,14 +179,17 @@ static dci_status report(clustering *c, const gpubench_time *time)
 static dci_status measure(gpubench *b, const preset *as, size_t n, bool checked)
 {
         const size_t mark = b->n_areas;
-        clustering c = {.b = b, .preset = as, .n = n, .k = n / as->tokens, .n_rounds = as->n_rounds};
+        clustering c = {.b = b, .preset = as, .n = n, .n_rounds = as->n_rounds};
         gpubench_time time = {0};
         const bool small = b->options->tiny || checked;
         c.n_heads = small ? 2 : MAX_HEADS;
+        c.n_parts = small ? (n > 1000 ? 2 : 1) : (n / as->tokens - 1) / DCI_KV_CLUSTERS_TOGETHER + 1;
+        c.longest = (n + c.n_parts - 1) / c.n_parts;
+        c.k = c.longest / as->tokens;
         c.n_rounds = b->options->tiny ? 3 : as->n_rounds;
         c.segment = as->segment > 0 && small ? 512 : as->segment;
         uint16_t *keys = gpubench_host(b, n * c.n_heads * ROW_BYTES);
-        int32_t *first = gpubench_host(b, c.n_heads * c.k * sizeof *first);
+        int32_t *first = gpubench_host(b, c.n_heads * c.n_parts * c.k * sizeof *first);
         DCI_TRY(keys != NULL && first != NULL ? prepare(&c, keys, first)
                                               : dci_fail(DCI_ERR_MEMORY, "%zu keys could not be had", n * c.n_heads));
         if (checked)

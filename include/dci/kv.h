@@ -350,8 +350,8 @@ typedef struct dci_kv_config {
         uint64_t seed; /**< of rotations, promotions, and first centroids of clusters; default 0 */
         /*
          * DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Of more
-         * than 4,096 clusters k-means would take a time that grows with the square of n: such a prompt is divided evenly
-         * into as few parts as have 4,096 clusters each at most, and each part is clustered by itself. Tokens
+         * than 1,024 clusters k-means would take a time that grows with the square of n: such a prompt is divided evenly
+         * into as few parts as have 1,024 clusters each at most, and each part is clustered by itself. Tokens
          * that come later are recent, and attended to, until cluster_every of them are older than the rollback:
          * dci_kv_maintain gives those clusters of their own. With COUNT_ALL they count in the budget: when recent
          * tokens would take more than half of it, dci_kv_reserve clusters them earlier, in clusters of few tokens,

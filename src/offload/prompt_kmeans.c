@@ -16,63 +16,67 @@ _Static_assert(DCI_GPU_KMEANS_MEANT == DCI_KV_TILE, "means are summed in the til
 _Static_assert(DCI_KV_CLUSTERS_TOGETHER <= DCI_GPU_KMEANS_MOST, "a part has no more clusters than a kernel takes");
 _Static_assert(DCI_NEAREST_BLOCK == DCI_GPU_KMEANS_PAD, "segments are rounded up as the host does it");
 
-/* Bytes of a part's first rows, offsets within its results, and bytes of all that a layer has. */
+/* Sizes of a prompt's parts, of which the longest has `rows` candidates and k clusters; bytes of the first rows; offsets
+ * of the parts of the results, which follow; and bytes of all that a layer has. */
 typedef struct layout {
-        size_t n_parts, draws, starts, means, value_means, states, n_bytes, layer_bytes;
+        size_t n, n_parts, rows, k;
+        size_t draws, starts, means, value_means, states, layer_bytes;
 } layout;
 
-/* Parts have one candidate more or less. */
 static layout result_layout(const dci_gpu_kv *kv, size_t n)
 {
         const size_t heads = kv->shape.n_kv_heads, n_parts = dci_kv_cluster_parts(kv->host, n),
-                     most = (n + n_parts - 1) / n_parts, k = dci_kv_count_clusters(kv->host, most);
-        layout p;
-        p.n_parts = n_parts;
-        p.draws = dci_lines(heads * k * sizeof(int32_t));
-        p.starts = dci_lines(heads * most * sizeof(int32_t));
-        p.means = p.starts + dci_lines(heads * (k + 1) * sizeof(int32_t));
-        p.value_means = p.means + dci_lines(heads * k * kv->row_bytes);
-        p.states = p.value_means + dci_lines(heads * k * dci_kv_mean_value_bytes(kv->host));
-        p.n_bytes = p.states + dci_lines(heads * DCI_GPU_KMEANS_STATES * sizeof(int32_t));
-        p.layer_bytes = n_parts * (p.draws + p.n_bytes);
+                     rows = (n + n_parts - 1) / n_parts, k = dci_kv_count_clusters(kv->host, rows),
+                     problems = heads * n_parts;
+        layout p = {.n = n, .n_parts = n_parts, .rows = rows, .k = k};
+        p.draws = dci_lines(problems * k * sizeof(int32_t));
+        p.starts = dci_lines(heads * n * sizeof(int32_t));
+        p.means = p.starts + dci_lines(problems * (k + 1) * sizeof(int32_t));
+        p.value_means = p.means + dci_lines(problems * k * kv->row_bytes);
+        p.states = p.value_means + dci_lines(problems * k * dci_kv_mean_value_bytes(kv->host));
+        p.layer_bytes = p.draws + p.states + dci_lines(problems * DCI_GPU_KMEANS_STATES * sizeof(int32_t));
         return p;
 }
 
-/* A part of a prompt of n candidates: those from `first` on. */
+/* A part: candidates from `first` on, and clusters. */
 typedef struct part {
         size_t first, n, k;
-        size_t draws_at, results_at; /* in what a layer has */
 } part;
 
-static part part_of(const dci_gpu_kv *kv, const layout *p, size_t n, size_t i)
+static part part_of(const dci_gpu_kv *kv, const layout *p, size_t i)
 {
-        part out = {.first = dci_kv_cluster_part(n, p->n_parts, i)};
-        out.n = dci_kv_cluster_part(n, p->n_parts, i + 1) - out.first;
+        part out = {.first = dci_kv_cluster_part(p->n, p->n_parts, i)};
+        out.n = dci_kv_cluster_part(p->n, p->n_parts, i + 1) - out.first;
         out.k = dci_kv_count_clusters(kv->host, out.n);
-        out.draws_at = i * p->draws;
-        out.results_at = p->n_parts * p->draws + i * p->n_bytes;
         return out;
 }
 
-static dci_gpu_kmeans_args part_args(const dci_gpu_kv *kv, const part *of)
+/* As src/cluster has it for n rows; 0: none. */
+static size_t segment_of(const dci_gpu_kv *kv, size_t n)
+{
+        const size_t segment = kv->shape.cluster_segment;
+        return segment < n ? (segment + DCI_NEAREST_BLOCK - 1) / DCI_NEAREST_BLOCK * DCI_NEAREST_BLOCK : 0;
+}
+
+static dci_gpu_kmeans_args layer_args(const dci_gpu_kv *kv, const layout *p)
 {
         const dci_kv_config *c = &kv->shape;
-        const size_t segment = c->cluster_segment < of->n ? (c->cluster_segment + DCI_NEAREST_BLOCK - 1) /
-                                                                    DCI_NEAREST_BLOCK * DCI_NEAREST_BLOCK
-                                                          : 0;
         return (dci_gpu_kmeans_args){.n_heads = (int32_t)c->n_kv_heads,
                                      .dim = (int32_t)kv->dim,
                                      .dtype = (int32_t)c->dtype,
-                                     .n_rows = (int32_t)of->n,
-                                     .n_clusters = (int32_t)of->k,
+                                     .n_rows = (int32_t)p->rows,
+                                     .n_clusters = (int32_t)p->k,
                                      .n_rounds = (int32_t)c->cluster_rounds,
                                      .isa = (int32_t)kv->gpu->context->isa,
-                                     .segment_rows = (int32_t)segment,
-                                     .centred = c->cluster_by == DCI_KV_CLUSTER_CENTRED};
+                                     .segment_rows = (int32_t)segment_of(kv, p->rows),
+                                     .centred = c->cluster_by == DCI_KV_CLUSTER_CENTRED,
+                                     .n_parts = (int32_t)p->n_parts,
+                                     .all_rows = (int32_t)p->n,
+                                     .cluster_rows = (int32_t)c->cluster_tokens};
 }
 
 /* Whether the device clusters a prompt of n candidates. A segment that is all rows only because it is rounded up is
- * another matter for the host than none. */
+ * another matter for the host than none; and all parts have as many segments. */
 static bool takes(const dci_gpu_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->shape;
@@ -80,13 +84,11 @@ static bool takes(const dci_gpu_kv *kv, size_t n)
             c->cluster_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || n == 0)
                 return false;
         const layout p = result_layout(kv, n);
-        bool all = true;
-        for (size_t i = 0; i < p.n_parts && all; i++) {
-                const part of = part_of(kv, &p, n, i);
-                const dci_gpu_kmeans_args args = part_args(kv, &of);
-                all = dci_gpu_kmeans_takes(&args) != 0 && args.segment_rows < (int32_t)of.n;
-        }
-        return all;
+        const dci_gpu_kmeans_args args = layer_args(kv, &p);
+        const size_t segment = segment_of(kv, p.rows), shortest = n / p.n_parts;
+        return dci_gpu_kmeans_takes(&args) != 0 &&
+               (segment == 0 || (segment < shortest && segment_of(kv, shortest) == segment &&
+                                 (shortest - 1) / segment == (p.rows - 1) / segment));
 }
 
 /* The results of a sequence, or NULL. */
@@ -111,17 +113,13 @@ typedef struct places {
         size_t values, results, scratch, n_bytes;
 } places;
 
-static places device_places(const dci_gpu_kv *kv, const layout *p, size_t n)
+static places device_places(const dci_gpu_kv *kv, const layout *p)
 {
-        const size_t rows = aligned(kv->shape.n_kv_heads * n * kv->row_bytes);
+        const size_t rows = aligned(kv->shape.n_kv_heads * p->n * kv->row_bytes);
+        const dci_gpu_kmeans_args args = layer_args(kv, p);
         places out = {.values = rows, .results = dci_kv_mean_value_bytes(kv->host) > 0 ? 2 * rows : rows};
         out.scratch = out.results + aligned(p->layer_bytes);
-        for (size_t i = 0; i < p->n_parts; i++) {
-                const part of = part_of(kv, p, n, i);
-                const dci_gpu_kmeans_args args = part_args(kv, &of);
-                const size_t end = out.scratch + (size_t)dci_gpu_kmeans_work(&args).n_bytes;
-                out.n_bytes = end > out.n_bytes ? end : out.n_bytes;
-        }
+        out.n_bytes = out.scratch + (size_t)dci_gpu_kmeans_work(&args).n_bytes;
         return out;
 }
 
@@ -347,49 +345,27 @@ static dci_status copy_candidates(dci_gpu_kv *kv, const dci_kv_rows *rows, size_
         return kv->ops->event_order(kv->gpu, kv->cluster_stream, c->copied);
 }
 
-/* Queues k-means of a part. */
-static dci_status queue_part(dci_gpu_kv *kv, const layout *p, const part *of, const places *at,
-                             const dci_gpu_kmeans_args *rows)
-{
-        dci_gpu_kmeans_args args = part_args(kv, of);
-        unsigned char *work = kv->prompt_kmeans->work, *there = work + at->results, *results = there + of->results_at;
-        args.rows = rows->rows + of->first * rows->row_step;
-        args.row_step = rows->row_step;
-        args.head_step = rows->head_step;
-        args.first = (const int32_t *)(const void *)(there + of->draws_at);
-        args.order = (int32_t *)(void *)results;
-        args.starts = (int32_t *)(void *)(results + p->starts);
-        args.means = results + p->means;
-        args.states = (int32_t *)(void *)(results + p->states);
-        args.work = work + at->scratch;
-        if (rows->values != NULL) {
-                args.values = rows->values + of->first * rows->value_step;
-                args.value_step = rows->value_step;
-                args.value_head_step = rows->value_head_step;
-                args.value_means = results + p->value_means;
-        }
-        return kv->ops->kmeans(kv->gpu, kv->cluster_stream, &args);
-}
-
 /* Queues it all: the caller's stream only copies. */
-static dci_status queue(dci_gpu_kv *kv, const dci_kv_rows *rows, size_t token, size_t n, const layout *p,
-                        unsigned char *pinned)
+static dci_status queue(dci_gpu_kv *kv, const dci_kv_rows *rows, size_t token, const layout *p, unsigned char *pinned)
 {
         dci_gpu_kv_prompt_kmeans *c = kv->prompt_kmeans;
         const dci_gpu_ops *ops = kv->ops;
-        const places at = device_places(kv, p, n);
-        const size_t draws = p->n_parts * p->draws;
-        dci_gpu_kmeans_args args = {.values = NULL};
+        const places at = device_places(kv, p);
+        unsigned char *there = c->work + at.results, *results = there + p->draws;
+        dci_gpu_kmeans_args args = layer_args(kv, p);
         c->n_queued++;
-        DCI_TRY(copy_candidates(kv, rows, token, n, &at, &args));
-        DCI_TRY(ops->copy(kv->gpu, kv->cluster_stream, c->work + at.results, pinned, draws));
-        for (size_t i = 0; i < p->n_parts; i++) {
-                const part of = part_of(kv, p, n, i);
-                DCI_TRY(queue_part(kv, p, &of, &at, &args));
-        }
+        DCI_TRY(copy_candidates(kv, rows, token, p->n, &at, &args));
+        args.first = (const int32_t *)(const void *)there;
+        args.order = (int32_t *)(void *)results;
+        args.starts = (int32_t *)(void *)(results + p->starts);
+        args.means = results + p->means;
+        args.value_means = results + p->value_means;
+        args.states = (int32_t *)(void *)(results + p->states);
+        args.work = c->work + at.scratch;
+        DCI_TRY(ops->copy(kv->gpu, kv->cluster_stream, there, pinned, p->draws));
+        DCI_TRY(ops->kmeans(kv->gpu, kv->cluster_stream, &args));
         DCI_TRY(ops->event_record(kv->gpu, c->read, kv->cluster_stream));
-        DCI_TRY(ops->copy(kv->gpu, kv->cluster_stream, pinned + draws, c->work + at.results + draws,
-                          p->layer_bytes - draws));
+        DCI_TRY(ops->copy(kv->gpu, kv->cluster_stream, pinned + p->draws, results, p->layer_bytes - p->draws));
         return ops->event_record(kv->gpu, c->done, kv->cluster_stream);
 }
 
@@ -403,7 +379,7 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
         const layout p = result_layout(kv, n);
         dci_gpu_kv_prompt_kmeans_result *results = NULL;
         dci_may_fail(true);
-        dci_status status = work_ready(kv, device_places(kv, &p, n).n_bytes);
+        dci_status status = work_ready(kv, device_places(kv, &p).n_bytes);
         if (status == DCI_OK)
                 status = prepare_result(kv, row, n, &results);
         dci_may_fail(false);
@@ -411,13 +387,12 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
                 return kv->broken ? status : DCI_OK; /* without memory the host computes them */
         unsigned char *pinned = results->memory + sparse * p.layer_bytes;
         for (size_t i = 0; i < p.n_parts; i++) {
-                const part of = part_of(kv, &p, n, i);
-                const dci_gpu_kmeans_args args = part_args(kv, &of);
+                const part of = part_of(kv, &p, i);
                 for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
                         dci_km_draw(kv->shape.seed, dci_kv_cluster_problem(kv->host, layer, h, i), of.n, of.k,
-                                    (size_t)args.segment_rows, (int32_t *)(void *)(pinned + of.draws_at) + h * of.k);
+                                    segment_of(kv, of.n), (int32_t *)(void *)pinned + (h * p.n_parts + i) * p.k);
         }
-        status = dci_gpu_kv_check_device(kv, queue(kv, rows, token, n, &p, pinned));
+        status = dci_gpu_kv_check_device(kv, queue(kv, rows, token, &p, pinned));
         results->queued = kv->prompt_kmeans->n_queued;
         results->there[sparse] = status == DCI_OK ? kv->now : 0;
         return status;
@@ -427,13 +402,10 @@ dci_status dci_gpu_kv_prompt_kmeans_begin(dci_gpu_kv *kv, size_t layer, const dc
 
 static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const layout *p)
 {
+        const int32_t *states = (const int32_t *)(const void *)(results + p->draws + p->states);
         bool good = true;
-        for (size_t i = 0; i < p->n_parts; i++) {
-                const unsigned char *at = results + p->n_parts * p->draws + i * p->n_bytes + p->states;
-                for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
-                        good = good &&
-                               ((const int32_t *)(const void *)at)[h * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_BAD] == 0;
-        }
+        for (size_t i = 0; i < kv->shape.n_kv_heads * p->n_parts; i++)
+                good = good && states[i * DCI_GPU_KMEANS_STATES + DCI_GPU_KMEANS_BAD] == 0;
         return good;
 }
 
@@ -441,7 +413,7 @@ static bool all_good(const dci_gpu_kv *kv, const unsigned char *results, const l
 typedef struct taking {
         const dci_gpu_kv *kv;
         const layout *p;
-        size_t n, n_layers; /* candidates */
+        size_t n_layers;
         struct taken {
                 dci_kv_layer *layer;
                 const unsigned char *results;
@@ -450,28 +422,31 @@ typedef struct taking {
 } taking;
 
 /* Appends a part's clusters to those of a head; those without members are left out. */
-static void take_part(const taking *t, const part *of, const unsigned char *layer, dci_kv_clusters *batch, size_t head)
+static void take_part(const taking *t, const unsigned char *results, dci_kv_clusters *batch, size_t head, size_t number)
 {
         const dci_kv *host = t->kv->host;
-        const size_t row_bytes = t->kv->row_bytes, value_bytes = dci_kv_mean_value_bytes(host);
-        const unsigned char *results = layer + of->results_at;
-        const int32_t *order = (const int32_t *)(const void *)results + head * of->n,
-                      *starts = (const int32_t *)(const void *)(results + t->p->starts) + head * (of->k + 1);
-        const unsigned char *means = results + t->p->means + head * of->k * row_bytes,
-                            *value_means = results + t->p->value_means + head * of->k * value_bytes;
-        int32_t *offsets = dci_kv_cluster_offsets(host, batch, head), *ids = dci_kv_cluster_ids(host, batch, head);
+        const layout *p = t->p;
+        const part of = part_of(t->kv, p, number);
+        const size_t row_bytes = t->kv->row_bytes, value_bytes = dci_kv_mean_value_bytes(host),
+                     problem = head * p->n_parts + number;
+        const int32_t *order = (const int32_t *)(const void *)results + head * p->n + of.first,
+                      *starts = (const int32_t *)(const void *)(results + p->starts) + problem * (p->k + 1);
+        const unsigned char *means = results + p->means + problem * p->k * row_bytes,
+                            *value_means = results + p->value_means + problem * p->k * value_bytes;
+        int32_t *offsets = dci_kv_cluster_offsets(host, batch, head),
+                *ids = dci_kv_cluster_ids(host, batch, head) + of.first;
         size_t n = batch->heads[head].n_groups;
-        for (size_t i = 0; i < of->k; i++) {
+        for (size_t i = 0; i < of.k; i++) {
                 if (starts[i + 1] == starts[i])
                         continue;
                 memcpy(dci_kv_cluster_rows(host, batch, head) + n * row_bytes, means + i * row_bytes, row_bytes);
                 if (value_bytes > 0)
                         memcpy(dci_kv_cluster_means(host, batch, head, true) + n * value_bytes,
                                value_means + i * value_bytes, value_bytes);
-                offsets[++n] = (int32_t)of->first + starts[i + 1];
+                offsets[++n] = (int32_t)of.first + starts[i + 1];
         }
-        for (size_t i = 0; i < of->n; i++)
-                ids[of->first + i] = (int32_t)of->first + order[i];
+        for (size_t i = 0; i < of.n; i++)
+                ids[i] = (int32_t)of.first + order[i];
         batch->heads[head].n_groups = n;
 }
 
@@ -484,10 +459,8 @@ static void take_task(void *arg, size_t task, size_t worker)
         if (batch == NULL)
                 return;
         dci_kv_cluster_offsets(t->kv->host, batch, head)[0] = 0;
-        for (size_t i = 0; i < t->p->n_parts; i++) {
-                const part of = part_of(t->kv, t->p, t->n, i);
-                take_part(t, &of, t->layers[task / heads].results, batch, head);
-        }
+        for (size_t i = 0; i < t->p->n_parts; i++)
+                take_part(t, t->layers[task / heads].results + t->p->draws, batch, head, i);
 }
 
 /* Allocates batches, but not for layers that have clusters already, or whose prompt has other than n candidates. */
@@ -498,10 +471,11 @@ static dci_status alloc_batches(const taking *t)
         for (size_t i = 0; i < t->n_layers; i++) {
                 dci_kv_layer *layer = t->layers[i].layer;
                 if (!layer->prompt_due || layer->n_batches > 0 ||
-                    dci_kv_prompt_candidates(host, layer->n_prompt) != t->n)
+                    dci_kv_prompt_candidates(host, layer->n_prompt) != t->p->n)
                         continue;
                 DCI_TRY(dci_kv_clusters_ready(host, layer, 1));
-                DCI_TRY(dci_kv_clusters_alloc(host, 0, t->n, host->stages->group.most(host, t->n), &t->batches[i]));
+                DCI_TRY(dci_kv_clusters_alloc(host, 0, t->p->n, host->stages->group.most(host, t->p->n),
+                                              &t->batches[i]));
         }
         return DCI_OK;
 }
@@ -513,7 +487,7 @@ static dci_status take(taking *t, uint64_t *io_taken)
         const size_t n_tasks = t->n_layers * t->kv->shape.n_kv_heads;
         dci_status status = alloc_batches(t);
         if (status == DCI_OK)
-                status = dci_kv_spread(host, SIZE_MAX, n_tasks, n_tasks * t->n, take_task, t);
+                status = dci_kv_spread(host, SIZE_MAX, n_tasks, n_tasks * t->p->n, take_task, t);
         for (size_t i = 0; i < t->n_layers; i++) {
                 dci_kv_layer *layer = t->layers[i].layer;
                 if (t->batches[i] == NULL)
@@ -523,7 +497,7 @@ static dci_status take(taking *t, uint64_t *io_taken)
                         continue;
                 }
                 dci_kv_clusters_publish(host, layer, t->batches[i]);
-                layer->n_grouped = t->n;
+                layer->n_grouped = t->p->n;
                 layer->prompt_due = false;
                 ++*io_taken;
         }
@@ -548,7 +522,7 @@ dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row
                 return DCI_OK;
         DCI_TRY(settle(kv, c));
         const layout p = result_layout(kv, c->n);
-        taking t = {.kv = kv, .p = &p, .n = c->n};
+        taking t = {.kv = kv, .p = &p};
         t.layers = dci_alloc(kv->gpu->context, kv->n_sparse, sizeof *t.layers);
         if (t.layers == NULL)
                 return DCI_ERR_MEMORY;

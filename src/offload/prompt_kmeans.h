@@ -8,13 +8,12 @@
  * next step, a fork, a truncation or a file (clusters.c). What the device does not support, or has no memory for, the
  * host computes. The device's memory is freed when the host has taken all there is.
  *
- * A prompt of very many clusters is divided into parts (kv/clusters.h), one after the other. In locked memory of the
- * host are, of each layer of one prompt,
+ * A prompt of many clusters is divided into parts (kv/clusters.h). In locked memory of the host are, of each layer of one
+ * prompt,
  *
- *      [part][first rows]
- *      [part][members][starts of clusters][means][means of values][states]
+ *      [first rows][members][starts of clusters][means][means of values][states]
  *
- * each of all heads, and on the device the same of one layer. Means of values are for a tail of sums.
+ * each of all heads and parts, and on the device the same of one layer. Means of values are for a tail of sums.
  */
 #ifndef DCI_OFFLOAD_PROMPT_KMEANS_H
 #define DCI_OFFLOAD_PROMPT_KMEANS_H

@@ -13,6 +13,9 @@
  * Segments: with segment_rows, rounds run within so many consecutive rows and their share of the clusters. Then every
  * row goes to the best of all centres.
  *
+ * Parts: a head's rows may be divided evenly into parts, number p from row all_rows * p / n_parts on, each clustered by
+ * itself. They differ by a row at most. A problem is a head's part, and has its own rows, clusters and mean.
+ *
  * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the two
  * centres that may be the best, or that there are more, and their error's bound decides whether canonical sums are
  * needed. Members of a cluster are added up in ascending order; counters are integers. */
@@ -31,9 +34,9 @@
 #define DCI_GPU_KMEANS_SUMMED 256   /* rows that are summed in binary32: KM_TASK_ROWS */
 #define DCI_GPU_KMEANS_MEANT 64     /* the same of `means`: DCI_KV_TILE */
 #define DCI_GPU_KMEANS_GROUP 16     /* rows whose points are packed together for matrix units */
-#define DCI_GPU_KMEANS_VIEWS 65535  /* heads times segments */
+#define DCI_GPU_KMEANS_VIEWS 65535  /* heads times parts times segments */
 
-/* State of a head, or of a head's segment, during the call and after it. */
+/* State of a problem, or of its segment, during the call and after it. */
 enum {
         /* 1: a row has NaN, infinity, no direction or a length beyond what is taken; no other result is written then */
         DCI_GPU_KMEANS_BAD,
@@ -49,44 +52,49 @@ enum {
 };
 
 /* Rows of f16 or bf16, dim 64, 96, 128 or 256. 1 <= n_clusters <= n_rows, at most DCI_GPU_KMEANS_MOST; 1 <= n_rounds <=
- * _MAX_ROUNDS. All heads of one layer in one call. */
+ * _MAX_ROUNDS. n_rows and n_clusters are those of the longest part; one of n_rows - 1 rows has as many clusters as there
+ * are whole cluster_rows in it, at least one. All heads of one layer in one call. */
 typedef struct dci_gpu_kmeans_args {
         int32_t n_heads, dim, dtype, n_rows, n_clusters, n_rounds;
         int32_t isa;          /* whose bits: DCI_ISA_SCALAR rounds products before they are added, all others do not */
         int32_t segment_rows; /* of a segment, a multiple of 32; 0, or n_rows at least: there are none */
         int32_t centred;      /* 1: CENTRED */
-        int32_t reserved;
+        int32_t n_parts;      /* 0 or 1: one, and the next two do not matter */
+        int32_t all_rows, cluster_rows;
         const unsigned char *rows;    /* 16-byte aligned */
         uint64_t row_step, head_step; /* bytes, multiples of 16 */
-        const int32_t *first;         /* [head][n_clusters]: rows that centres begin at (dci_km_draw) */
-        const unsigned char *values;  /* NULL, or as rows: rows of values, whose means by cluster are wanted too */
+        const int32_t *first;        /* [head][part][n_clusters]: the part's rows that centres begin at (dci_km_draw) */
+        const unsigned char *values; /* NULL, or as rows: rows of values, whose means by cluster are wanted too */
         uint64_t value_step, value_head_step;
         /* Out. */
-        int32_t *order;       /* [head][n_rows]: rows by label, ascending within one */
-        int32_t *starts;      /* [head][n_clusters + 1]: where those of each begin */
-        unsigned char *means; /* [head][n_clusters][dim], as dci_kv_mean_of_members; not written for empty clusters */
+        int32_t *
+                order; /* [head][all rows]: of one part after the other, the part's rows by label, ascending within one */
+        int32_t *starts; /* [head][part][n_clusters + 1]: where those of each begin, among the part's */
+        /** [head][part][n_clusters][dim], as dci_kv_mean_of_members; not written for empty clusters */
+        unsigned char *means;
         unsigned char *value_means; /* with values: as means */
-        int32_t *states;            /* [head][DCI_GPU_KMEANS_STATES] */
+        int32_t *states;            /* [head][part][DCI_GPU_KMEANS_STATES] */
         unsigned char *work;        /* dci_gpu_kmeans_work of scratch, aligned to 256 bytes */
 } dci_gpu_kmeans_args;
 
-/* Sizes that follow from the arguments. A view is a head's segment, with its rows and its share of the clusters; in the
- * end, a head with all of them. */
+/* Sizes that follow from the arguments. A view is a problem's segment, with its rows and its share of the clusters; in
+ * the end, a problem with all of them. */
 typedef struct dci_gpu_kmeans_sizes {
+        int32_t n_parts, all_rows, n_problems;
         int32_t segment, n_segments; /* rows of a segment; 1: rounds run over all rows */
-        int32_t padded, tiles;       /* of a head's clusters, and of its rows */
+        int32_t padded, tiles;       /* of a problem's clusters, and of its rows */
         int32_t segment_padded, segment_tiles;
 } dci_gpu_kmeans_sizes;
 
-/* Offsets of the parts of the scratch in bytes, all heads of a part together. [head][n_rows]: scales, 1 / |row|;
+/* Offsets of the parts of the scratch in bytes, all problems of one together. [problem][n_rows]: scales, 1 / |row|;
  * labels; fits, squared distances to the own centre, where clusters are empty; bounds, lengths of the points and what
  * they lost to rounding; points as f16, packed for matrix units by 16 rows. [view][tile][padded]: counts, members, then
- * where they go. [view][padded], those of segments first: sizes, the sums of those; [dim] centres; packed, the same as
+ * where they go. [view][padded], those of segments first: sizes, the sums of those; changed, 1 where members are new; [dim] centres; packed, the same as
  * f16 for matrix units; offsets, |centre|^2 / 2, huge where there is no centre. [segment]: states; [padded + 1] starts.
- * [head][dim]: middles; row_means. [head][256 rows][dim]: sums of rows, CENTRED. */
+ * [problem][dim]: middles; row_means. [problem][256 rows][dim]: sums of rows, CENTRED. */
 typedef struct dci_gpu_kmeans_parts {
-        uint64_t scales, labels, fits, bounds, points, counts, sizes, centres, packed, offsets, states, starts, middles,
-                row_means, sums, n_bytes;
+        uint64_t scales, labels, fits, bounds, points, counts, sizes, changed, centres, packed, offsets, states, starts,
+                middles, row_means, sums, n_bytes;
 } dci_gpu_kmeans_parts;
 
 static inline int32_t dci_gpu_kmeans_padded(int32_t n_clusters)
@@ -107,23 +115,32 @@ static inline int32_t dci_gpu_kmeans_groups(int32_t n_rows)
 static inline dci_gpu_kmeans_sizes dci_gpu_kmeans_sizes_of(const dci_gpu_kmeans_args *a)
 {
         dci_gpu_kmeans_sizes s;
+        s.n_parts = a->n_parts > 1 ? a->n_parts : 1;
+        s.all_rows = s.n_parts > 1 ? a->all_rows : a->n_rows;
+        s.n_problems = a->n_heads * s.n_parts;
         s.segment = a->segment_rows > 0 && a->segment_rows < a->n_rows ? a->segment_rows : a->n_rows;
         s.n_segments = (a->n_rows - 1) / s.segment + 1;
         s.padded = dci_gpu_kmeans_padded(a->n_clusters);
         s.tiles = dci_gpu_kmeans_tiles(a->n_rows);
         /* A segment's clusters are those between two multiples of its share, rounded down. */
-        const int64_t most = (int64_t)a->n_clusters * s.segment / a->n_rows + 1;
+        const int64_t most = (int64_t)a->n_clusters * s.segment / (a->n_rows > 1 ? a->n_rows - 1 : 1) + 1;
         s.segment_padded =
                 dci_gpu_kmeans_padded(s.n_segments > 1 && most < a->n_clusters ? (int32_t)most : a->n_clusters);
         s.segment_tiles = dci_gpu_kmeans_tiles(s.segment);
         return s;
 }
 
+/* Where part p begins in a head's rows; p = n_parts: where the last ends. */
+static inline uint64_t dci_gpu_kmeans_part(const dci_gpu_kmeans_sizes *s, int32_t p)
+{
+        return (uint64_t)s->all_rows * (uint64_t)p / (uint64_t)s->n_parts;
+}
+
 /* Of the arguments, what results and where rows are does not matter. */
 static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(const dci_gpu_kmeans_args *a)
 {
         const dci_gpu_kmeans_sizes s = dci_gpu_kmeans_sizes_of(a);
-        const uint64_t heads = (uint64_t)a->n_heads, dim = (uint64_t)a->dim, rows = heads * (uint64_t)a->n_rows,
+        const uint64_t heads = (uint64_t)s.n_problems, dim = (uint64_t)a->dim, rows = heads * (uint64_t)a->n_rows,
                        views = s.n_segments > 1 ? heads * (uint64_t)s.n_segments : 0,
                        of_views = views * (uint64_t)s.segment_padded, of_heads = heads * (uint64_t)s.padded,
                        centres = of_views + of_heads, counts = of_views * (uint64_t)s.segment_tiles,
@@ -141,6 +158,7 @@ static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(const dci_gpu_kmeans_args
                             2 * dim * heads * DCI_GPU_KMEANS_GROUP * (uint64_t)dci_gpu_kmeans_groups(a->n_rows));
         DCI_GPU_KMEANS_PART(counts, 4 * (counts > counts_after ? counts : counts_after));
         DCI_GPU_KMEANS_PART(sizes, 4 * centres);
+        DCI_GPU_KMEANS_PART(changed, 4 * centres);
         DCI_GPU_KMEANS_PART(centres, 4 * centres * dim);
         DCI_GPU_KMEANS_PART(packed, 2 * centres * dim);
         DCI_GPU_KMEANS_PART(offsets, 4 * centres);
@@ -161,7 +179,12 @@ static inline int dci_gpu_kmeans_takes(const dci_gpu_kmeans_args *a)
             a->n_rounds < 1 || a->n_rounds > DCI_GPU_KMEANS_MAX_ROUNDS || a->segment_rows < 0 ||
             a->segment_rows % DCI_GPU_KMEANS_PAD != 0)
                 return 0;
-        return (int64_t)a->n_heads * dci_gpu_kmeans_sizes_of(a).n_segments <= DCI_GPU_KMEANS_VIEWS;
+        if (a->n_parts > 1 &&
+            (a->cluster_rows < 1 || a->n_parts > a->all_rows || a->n_rows != (a->all_rows - 1) / a->n_parts + 1 ||
+             (int64_t)a->n_heads * a->n_parts > DCI_GPU_KMEANS_VIEWS))
+                return 0;
+        const dci_gpu_kmeans_sizes s = dci_gpu_kmeans_sizes_of(a);
+        return (int64_t)s.n_problems * s.n_segments <= DCI_GPU_KMEANS_VIEWS;
 }
 
 #endif

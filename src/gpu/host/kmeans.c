@@ -15,25 +15,28 @@
 #define MIN_NORM2 0x1p-80f
 #define MIN_FIT 0x1p-36f
 
-/* One head's segment, or all of it: a view of the head's rows and clusters, which labels, order and starts number as
- * within the head. */
+/* One problem, or a segment of it: a view of its rows and clusters, which labels, order and starts number as within the
+ * problem. */
 typedef struct problem {
         const dci_gpu_kmeans_args *args;
         const dci_kernels *kernels;
-        size_t n, k, dim; /* of the head */
+        size_t n, k, dim;
         size_t first_row, end_row, first_cluster, end_cluster;
-        const unsigned char *rows;
+        const unsigned char *rows, *values;
         const int32_t *first;
         float *scales, *fits, *centres, *offsets, *middle, *row_mean;
         int32_t *labels, *order, *starts, *state;
 } problem;
 
-static problem problem_of(const dci_gpu_kmeans_args *a, size_t head)
+static problem problem_of(const dci_gpu_kmeans_args *a, size_t number)
 {
         const dci_gpu_kmeans_parts parts = dci_gpu_kmeans_work(a);
         const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(a);
-        const size_t n = (size_t)a->n_rows, k = (size_t)a->n_clusters, dim = (size_t)a->dim,
-                     slot = head * (size_t)sizes.padded;
+        const int32_t part = (int32_t)number % sizes.n_parts;
+        const size_t head = number / (size_t)sizes.n_parts, first = (size_t)dci_gpu_kmeans_part(&sizes, part),
+                     n = (size_t)dci_gpu_kmeans_part(&sizes, part + 1) - first, most = (size_t)a->n_clusters,
+                     fewer = n < (size_t)a->n_rows ? n / (size_t)a->cluster_rows : most, k = fewer > 0 ? fewer : 1,
+                     dim = (size_t)a->dim, slot = number * (size_t)sizes.padded, at = number * (size_t)a->n_rows;
         return (problem){.args = a,
                          .kernels = dci_kernels_for((dci_isa)a->isa),
                          .n = n,
@@ -41,18 +44,20 @@ static problem problem_of(const dci_gpu_kmeans_args *a, size_t head)
                          .dim = dim,
                          .end_row = n,
                          .end_cluster = k,
-                         .rows = a->rows + head * a->head_step,
-                         .first = a->first + head * k,
-                         .scales = (float *)(void *)(a->work + parts.scales) + head * n,
-                         .fits = (float *)(void *)(a->work + parts.fits) + head * n,
+                         .rows = a->rows + head * a->head_step + first * a->row_step,
+                         .values = a->values != NULL ? a->values + head * a->value_head_step + first * a->value_step
+                                                     : NULL,
+                         .first = a->first + number * most,
+                         .scales = (float *)(void *)(a->work + parts.scales) + at,
+                         .fits = (float *)(void *)(a->work + parts.fits) + at,
                          .centres = (float *)(void *)(a->work + parts.centres) + slot * dim,
                          .offsets = (float *)(void *)(a->work + parts.offsets) + slot,
-                         .middle = (float *)(void *)(a->work + parts.middles) + head * dim,
-                         .row_mean = (float *)(void *)(a->work + parts.row_means) + head * dim,
-                         .labels = (int32_t *)(void *)(a->work + parts.labels) + head * n,
-                         .order = a->order + head * n,
-                         .starts = a->starts + head * (k + 1),
-                         .state = a->states + head * DCI_GPU_KMEANS_STATES};
+                         .middle = (float *)(void *)(a->work + parts.middles) + number * dim,
+                         .row_mean = (float *)(void *)(a->work + parts.row_means) + number * dim,
+                         .labels = (int32_t *)(void *)(a->work + parts.labels) + at,
+                         .order = a->order + head * (size_t)sizes.all_rows + first,
+                         .starts = a->starts + number * (most + 1),
+                         .state = a->states + number * DCI_GPU_KMEANS_STATES};
 }
 
 static const void *row_at(const problem *p, size_t i)
@@ -321,10 +326,10 @@ static void write_means(const problem *p, const unsigned char *rows, uint64_t st
         }
 }
 
-static void cluster(const problem *p, size_t head)
+static void cluster(const problem *p, size_t number)
 {
         const dci_gpu_kmeans_args *a = p->args;
-        const size_t at = head * p->k * p->dim * 2;
+        const size_t at = number * (size_t)a->n_clusters * p->dim * 2;
         size_t n_moved;
         memset(p->state, 0, DCI_GPU_KMEANS_STATES * sizeof *p->state);
         if (!prepare(p)) {
@@ -336,14 +341,15 @@ static void cluster(const problem *p, size_t head)
                 settled = assign(p, &n_moved) == 0 || i == DCI_GPU_KMEANS_LAST_TRIES || repair(p) == 0;
         p->state[DCI_GPU_KMEANS_DONE] = 1;
         write_means(p, p->rows, a->row_step, a->means + at);
-        if (a->values != NULL)
-                write_means(p, a->values + head * a->value_head_step, a->value_step, a->value_means + at);
+        if (p->values != NULL)
+                write_means(p, p->values, a->value_step, a->value_means + at);
 }
 
 void dci_gpu_ref_kmeans(const dci_gpu_kmeans_args *args)
 {
-        for (size_t h = 0; h < (size_t)args->n_heads; h++) {
-                const problem p = problem_of(args, h);
-                cluster(&p, h);
+        const size_t n = (size_t)dci_gpu_kmeans_sizes_of(args).n_problems;
+        for (size_t i = 0; i < n; i++) {
+                const problem p = problem_of(args, i);
+                cluster(&p, i);
         }
 }

@@ -115,6 +115,7 @@ template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s,
                         int32_t *counts = h.counts + (uint64_t)(row / km_tile) * h.padded;
                         s.sizes[before]--;
                         s.sizes[c]++;
+                        h.changed[before] = h.changed[c] = 1;
                         counts[before]--;
                         counts[c]++;
                         h.labels[row] = c;
@@ -297,7 +298,7 @@ static __device__ __forceinline__ uint32_t km_narrow(float x, bool is_f16)
         return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 
-/* A warp has a cluster: where its centre goes. */
+/* A warp has a cluster: where its centre goes. The same members as in the round before have the same mean. */
 template <int DIM, bool CENTRED>
 static __global__ void __launch_bounds__(km_warp_threads) move_kernel(const __grid_constant__ KmCall call)
 {
@@ -305,9 +306,12 @@ static __global__ void __launch_bounds__(km_warp_threads) move_kernel(const __gr
         __shared__ float means[km_per_block][DIM];
         const KmView h = km_view(call, (int)blockIdx.y);
         const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, c = (int)blockIdx.x * km_per_block + warp;
-        if (c >= h.k || km_done(h))
+        if (c >= h.k || km_done(h) || h.changed[c] == 0)
                 return;
         const int begin = h.starts[c], n = h.starts[c + 1] - begin;
+        __syncwarp(); /* all have read */
+        if (lane == 0)
+                h.changed[c] = 0;
         if (n == 0)
                 return;
         double sums[n_words][2] = {};
@@ -348,7 +352,9 @@ static __global__ void __launch_bounds__(km_warp_threads)
         if (c >= h.k || h.head_state[DCI_GPU_KMEANS_BAD] != 0)
                 return;
         if (of_values) {
-                h.rows = call.args.values + (uint64_t)blockIdx.y * call.args.value_head_step;
+                const uint64_t head = blockIdx.y / (unsigned)call.sizes.n_parts,
+                               first = (uint64_t)(h.order - call.args.order) - head * (uint64_t)call.sizes.all_rows;
+                h.rows = call.args.values + head * call.args.value_head_step + first * call.args.value_step;
                 h.row_step = call.args.value_step;
                 h.means = call.args.value_means + (h.means - call.args.means);
         }
@@ -371,7 +377,7 @@ static __global__ void __launch_bounds__(km_warp_threads)
 /* Rows to centres, and in order. */
 template <int DIM> static void queue_labels(KmQueue &queue, const KmCall &call, int round, int attempt)
 {
-        const int n_views = call.args.n_heads * call.n_segments;
+        const int n_views = call.sizes.n_problems * call.n_segments;
         if (queue.error == cudaSuccess)
                 queue.error = dci_gpu_cuda_kmeans_assign(&call, queue.stream);
         queue.launch(settle_kernel<DIM>, dim3((unsigned)n_views), settle_threads, call, round, attempt);
@@ -381,8 +387,8 @@ template <int DIM> static void queue_labels(KmQueue &queue, const KmCall &call, 
 template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args, cudaStream_t stream)
 {
         const KmCall rounds = km_call(args, true), whole = km_call(args, false);
-        const dim3 clusters = km_grid(args.n_clusters, args.n_heads),
-                   shares = km_grid(rounds.padded, args.n_heads * rounds.n_segments);
+        const dim3 clusters = km_grid(args.n_clusters, rounds.sizes.n_problems),
+                   shares = km_grid(rounds.padded, rounds.sizes.n_problems * rounds.n_segments);
         KmQueue queue = {stream, dci_gpu_cuda_kmeans_prepare(&rounds, stream)};
         for (int round = 0; round < args.n_rounds; round++) {
                 queue_labels<DIM>(queue, rounds, round, -1);

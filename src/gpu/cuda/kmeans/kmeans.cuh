@@ -23,8 +23,8 @@ constexpr float km_nobody = FLT_MAX / 4.0f;
 constexpr int km_warp_threads = 128,
               km_per_block = km_warp_threads / 32; /* of kernels where a warp has a row, a centre or a tile */
 
-/* What a launch works on: a head's segment, or a head with all of its rows and clusters. Rows and clusters are numbered
- * within it. */
+/* What a launch works on: a problem's segment, or a problem with all of its rows and clusters. Rows and clusters are
+ * numbered within it. */
 struct KmView {
         const unsigned char *rows;
         uint64_t row_step;
@@ -33,7 +33,7 @@ struct KmView {
         float2 *bounds; /* by row: the length of the point, and what it lost to rounding */
         uint4 *points;
         uint16_t *packed;
-        int32_t *labels, *counts, *sizes, *order, *starts, *state, *head_state;
+        int32_t *labels, *counts, *sizes, *changed, *order, *starts, *state, *head_state;
         unsigned char *means;
         int n, k, first_row, first_cluster, padded, n_tiles;
         bool is_f16, fused;
@@ -44,7 +44,7 @@ struct KmCall {
         dci_gpu_kmeans_args args;
         dci_gpu_kmeans_parts parts;
         dci_gpu_kmeans_sizes sizes;
-        int segment, n_segments, padded, n_tiles; /* rows and number of views of a head; of a view */
+        int segment, n_segments, padded, n_tiles; /* rows and number of views of a problem; of a view */
 };
 
 static inline KmCall km_call(const dci_gpu_kmeans_args &args, bool of_segments)
@@ -60,29 +60,34 @@ static inline KmCall km_call(const dci_gpu_kmeans_args &args, bool of_segments)
                            : KmCall{args, dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles};
 }
 
-/* View number `number`: the segments of a head one after the other. */
+/* View number `number`: the segments of a problem one after the other, and the parts of a head. */
 static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
 {
         const dci_gpu_kmeans_args &a = call.args;
         const dci_gpu_kmeans_parts &parts = call.parts;
         const bool of_segments = call.n_segments > 1;
-        const int head = number / call.n_segments, segment = number - head * call.n_segments;
-        const uint64_t h = (uint64_t)head, n = (uint64_t)a.n_rows, k = (uint64_t)a.n_clusters, dim = (uint64_t)a.dim;
+        const int problem = number / call.n_segments, segment = number - problem * call.n_segments,
+                  n_parts = call.sizes.n_parts, head = problem / n_parts, part = problem - head * n_parts;
+        const uint64_t h = (uint64_t)problem, k = (uint64_t)a.n_clusters, dim = (uint64_t)a.dim,
+                       all = (uint64_t)call.sizes.all_rows, begin = all * (uint64_t)part / (uint64_t)n_parts;
+        const int n = (int)(all * (uint64_t)(part + 1) / (uint64_t)n_parts - begin),
+                  own_k = n == a.n_rows ? a.n_clusters : max(n / a.cluster_rows, 1);
         /* Centres of segments come first. */
         const uint64_t before = !of_segments && call.sizes.n_segments > 1
-                                        ? (uint64_t)a.n_heads * (uint64_t)call.sizes.n_segments *
+                                        ? (uint64_t)call.sizes.n_problems * (uint64_t)call.sizes.n_segments *
                                                   (uint64_t)call.sizes.segment_padded
                                         : 0,
                        slot = before + (uint64_t)number * (uint64_t)call.padded;
         KmView out;
         out.first_row = segment * call.segment;
-        out.n = min(call.segment, a.n_rows - out.first_row);
-        out.first_cluster = (int)(k * (uint64_t)out.first_row / n);
-        out.k = (int)(k * (uint64_t)(out.first_row + out.n) / n) - out.first_cluster;
+        out.n = max(min(call.segment, n - out.first_row), 0);
+        out.first_cluster = (int)((uint64_t)own_k * (uint64_t)out.first_row / (uint64_t)n);
+        out.k = (int)((uint64_t)own_k * (uint64_t)(out.first_row + out.n) / (uint64_t)n) - out.first_cluster;
         out.padded = call.padded;
         out.n_tiles = (out.n + km_tile - 1) / km_tile;
-        const uint64_t row = h * n + (uint64_t)out.first_row;
-        out.rows = a.rows + h * a.head_step + (uint64_t)out.first_row * a.row_step;
+        const uint64_t row = h * (uint64_t)a.n_rows + (uint64_t)out.first_row,
+                       of_head = begin + (uint64_t)out.first_row;
+        out.rows = a.rows + (uint64_t)head * a.head_step + of_head * a.row_step;
         out.row_step = a.row_step;
         out.scales = reinterpret_cast<float *>(a.work + parts.scales) + row;
         out.fits = reinterpret_cast<float *>(a.work + parts.fits) + row;
@@ -95,12 +100,13 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) +
                      (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_tiles;
         out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) + slot;
+        out.changed = reinterpret_cast<int32_t *>(a.work + parts.changed) + slot;
         out.centres = reinterpret_cast<float *>(a.work + parts.centres) + slot * dim;
         out.packed = reinterpret_cast<uint16_t *>(a.work + parts.packed) + slot * dim;
         out.offsets = reinterpret_cast<float *>(a.work + parts.offsets) + slot;
         out.middle = reinterpret_cast<float *>(a.work + parts.middles) + h * dim;
         out.row_mean = reinterpret_cast<float *>(a.work + parts.row_means) + h * dim;
-        out.order = a.order + row;
+        out.order = a.order + (uint64_t)head * all + of_head;
         out.starts = of_segments ? reinterpret_cast<int32_t *>(a.work + parts.starts) +
                                            (uint64_t)number * (uint64_t)(call.padded + 1)
                                  : a.starts + h * (k + 1);

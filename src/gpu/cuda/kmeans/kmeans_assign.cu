@@ -295,8 +295,14 @@ template <int DIM> static __device__ __forceinline__ void leave(KmShared<DIM> &s
         const int i = (int)threadIdx.x, row = first_row + i;
         bool moved = false;
         if (i < km_tile && row < h.n) {
-                moved = h.labels[row] != s.labels[i];
-                h.labels[row] = s.labels[i];
+                const int32_t before = h.labels[row], now = s.labels[i];
+                moved = before != now;
+                h.labels[row] = now;
+                if (moved) {
+                        h.changed[now] = 1;
+                        if (before >= 0 && before < h.k) /* else of another view */
+                                h.changed[before] = 1;
+                }
                 atomicAdd(&s.counts[s.labels[i]], 1);
         }
         const int n_moved = __popc(__ballot_sync(km_all, moved));
@@ -384,7 +390,7 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
 
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)
 {
-        const dim3 grid((unsigned)call->n_tiles, (unsigned)(call->args.n_heads * call->n_segments));
+        const dim3 grid((unsigned)call->n_tiles, (unsigned)(call->sizes.n_problems * call->n_segments));
         return with_dim(call->args.dim, cudaErrorInvalidValue, [&](auto dim) {
                 return launch_kernel({stream, false}, grid, KmShape<dim.value>::n_threads, 0, assign_kernel<dim.value>,
                                      *call);

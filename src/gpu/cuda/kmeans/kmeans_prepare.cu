@@ -167,7 +167,7 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
         if (c >= v.padded)
                 return;
         if (lane == 0)
-                v.sizes[c] = 0;
+                v.sizes[c] = v.changed[c] = 0;
         if (c >= v.k) {
 #pragma unroll
                 for (int t = 0; t < DIM / 32; t++)
@@ -178,8 +178,9 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
         }
         if (!draws)
                 return;
-        const int head = (int)blockIdx.y / call.n_segments,
-                  row = __ldg(call.args.first + (uint64_t)head * (uint64_t)call.args.n_clusters + v.first_cluster + c) -
+        const int problem = (int)blockIdx.y / call.n_segments,
+                  row = __ldg(call.args.first + (uint64_t)problem * (uint64_t)call.args.n_clusters + v.first_cluster +
+                              c) -
                         v.first_row;
         float x[DIM / 32];
 #pragma unroll
@@ -212,16 +213,17 @@ static __global__ void join_kernel(const __grid_constant__ KmCall rounds, const 
 template <int DIM> static cudaError_t queue_prepare(const KmCall &rounds, cudaStream_t stream)
 {
         const KmCall heads = km_call(rounds.args, false);
-        const int n = rounds.args.n_rows, n_heads = rounds.args.n_heads, n_views = n_heads * rounds.n_segments;
+        const int n = rounds.args.n_rows, n_problems = rounds.sizes.n_problems,
+                  n_views = n_problems * rounds.n_segments;
         KmQueue queue = {stream, cudaSuccess};
         queue.launch(begin_kernel, dim3(1, (unsigned)n_views), 256, rounds);
         if (rounds.args.centred != 0) {
-                queue.launch(sum_kernel<DIM>, dim3((unsigned)heads.n_tiles, (unsigned)n_heads), DIM, heads);
-                queue.launch(row_mean_kernel<DIM>, dim3((unsigned)n_heads), DIM, heads);
+                queue.launch(sum_kernel<DIM>, dim3((unsigned)heads.n_tiles, (unsigned)n_problems), DIM, heads);
+                queue.launch(row_mean_kernel<DIM>, dim3((unsigned)n_problems), DIM, heads);
         }
-        queue.launch(scale_kernel<DIM>, km_grid(n, n_heads), km_warp_threads, heads);
-        queue.launch(middle_kernel<DIM>, dim3((unsigned)n_heads), DIM * middle_groups, heads);
-        queue.launch(pack_kernel<DIM>, km_grid(dci_gpu_kmeans_groups(n), n_heads), km_warp_threads, heads);
+        queue.launch(scale_kernel<DIM>, km_grid(n, n_problems), km_warp_threads, heads);
+        queue.launch(middle_kernel<DIM>, dim3((unsigned)n_problems), DIM * middle_groups, heads);
+        queue.launch(pack_kernel<DIM>, km_grid(dci_gpu_kmeans_groups(n), n_problems), km_warp_threads, heads);
         queue.launch(start_kernel<DIM>, km_grid(rounds.padded, n_views), km_warp_threads, rounds, true);
         return queue.error;
 }
@@ -234,10 +236,10 @@ extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, cudaStr
 
 template <int DIM> static cudaError_t queue_join(const KmCall &rounds, const KmCall &whole, cudaStream_t stream)
 {
-        const int n_heads = whole.args.n_heads;
+        const int n_problems = whole.sizes.n_problems;
         KmQueue queue = {stream, cudaSuccess};
-        queue.launch(start_kernel<DIM>, km_grid(whole.padded, n_heads), km_warp_threads, whole, false);
-        queue.launch(join_kernel<DIM>, km_grid(rounds.padded, n_heads * rounds.n_segments), km_warp_threads, rounds,
+        queue.launch(start_kernel<DIM>, km_grid(whole.padded, n_problems), km_warp_threads, whole, false);
+        queue.launch(join_kernel<DIM>, km_grid(rounds.padded, n_problems * rounds.n_segments), km_warp_threads, rounds,
                      whole);
         return queue.error;
 }
