@@ -136,6 +136,7 @@ set(dci_sources
     src/kv/clustering.c
     src/kv/clusters.c
     src/kv/config.c
+    src/kv/contiguous.c
     src/kv/geometry.c
     src/kv/info.c
     src/kv/lookup.c
@@ -191,6 +192,7 @@ set(dci_sources
     src/offload/cache.c
     src/offload/chunk_store.c
     src/offload/clusters.c
+    src/offload/copies.c
     src/offload/fetch_baselines.c
     src/offload/graph.c
     src/offload/history.c

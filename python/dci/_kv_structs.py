@@ -148,6 +148,8 @@ class KVConfig(ctypes.Structure):
         ("tree_promotion_subseq", c_double),
         ("tree_simple_indices", c_size_t),
         ("tree_retrieve", c_double),
+        ("contiguous", c_int32),
+        ("reserved_last", c_int32),
     ]
 
 
@@ -226,6 +228,7 @@ class KVInfo(ctypes.Structure):
         ("resident_token_bytes", c_double),
         ("budget_counts", c_int32),
         ("observed_keep", c_int32),
+        ("copy_bytes", c_size_t),
     ]
 
 

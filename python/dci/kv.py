@@ -94,6 +94,8 @@ class KVCache(KVBase):
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
+    contiguous  for GPUKVCache, of groups "tree", "cluster", "segment" and "reordered": keys and values are in host memory a
+                second time, in the order of their groups, so that these are fetched as contiguous memory.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
@@ -179,6 +181,7 @@ class KVCache(KVBase):
         sums_whole: bool = False,
         static_share: float | None = None,
         piece_bytes: SupportsIndex | None = None,
+        contiguous: bool = False,
         context: Context | None = None,
         choose: str | None = None,
     ) -> None:
