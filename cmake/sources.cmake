@@ -137,6 +137,7 @@ set(dci_sources
     src/kv/clustering.c
     src/kv/clusters.c
     src/kv/config.c
+    src/kv/contiguous.c
     src/kv/geometry.c
     src/kv/info.c
     src/kv/lookup.c
@@ -192,6 +193,7 @@ set(dci_sources
     src/offload/cache.c
     src/offload/chunk_store.c
     src/offload/clusters.c
+    src/offload/copies.c
     src/offload/fetch_baselines.c
     src/offload/graph.c
     src/offload/history.c

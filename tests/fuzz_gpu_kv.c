@@ -102,6 +102,19 @@ static void draw_budget(uint64_t seed, dci_kv_config *c)
                 c->cluster_every = 320 >> dci_rng_below(&rng, 2); /* lives are short */
 }
 
+/* The same: contiguous copies where they can be. */
+static void draw_contiguous(uint64_t seed, dci_kv_config *c, const dci_gpu_kv_config *d)
+{
+        dci_kv_stages stages;
+        dci_kv_config config = *c, checked;
+        dci_rng rng;
+        dci_rng_seed(&rng, ~seed + 2);
+        config.contiguous = 1;
+        if (d->gather == DCI_GPU_GATHER_MAPPED && d->device_resident_bytes == 0 && dci_rng_below(&rng, 4) > 0 &&
+            dci_kv_check_config(&config, &checked, &stages) == DCI_OK)
+                c->contiguous = 1;
+}
+
 /* Configs that do not go together are drawn again. */
 static void begin(life *l, uint64_t seed)
 {
@@ -119,13 +132,14 @@ static void begin(life *l, uint64_t seed)
         draw_resident(seed, &config, &device);
         if (checked.budget_counts != DCI_KV_COUNT_ALL)
                 device.ring_tokens = 0; /* what does not count is in it */
+        draw_contiguous(seed, &config, &device);
         if (device.planner !=
             DCI_GPU_PLAN_HOST) /* codes are made again when the host is asked, which it is not as often */
                 config.refit = 0.0;
         l->t = twin_begin(&config, &device);
-        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu",
+        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu, contiguous %d",
                  (unsigned long long)seed, dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather,
-                 device.hot_tokens, device.device_resident_bytes);
+                 device.hot_tokens, device.device_resident_bytes, (int)config.contiguous);
         l->t.what = l->what;
 }
 
@@ -310,6 +324,7 @@ static void run_life(uint64_t seed)
                 close_one(&l);
         const dci_kv_info info = kv_info(dci_gpu_kv_host(l.t.kv));
         ck_assert_uint_eq(info.n_free_blocks, info.n_blocks);
+        ck_assert_uint_eq(l.t.kv->host->copies.n_free, dci_kv_pool_there(&l.t.kv->host->copies));
         twin_end(&l.t);
 }
 

@@ -12,10 +12,22 @@ enum { PROMPT = 140, MORE = 120, LOOKS = 64, MOST = 3 };
 /* Sketch by learned codes, of a prompt that is long enough for the device to make them. */
 #define CODED 200
 #define CODED_PROMPT 620
+/* This preset with contiguous copies. */
+#define PAGES 300
 
-static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ARKVALE, DCI_KV_PRKV, DCI_KV_CLUSTERKV,
-                                  DCI_KV_RETROINFER,    DCI_KV_FREEKV,  DCI_KV_FULL, KV_LEARNED,
-                                  DCI_KV_LOUISKV,       CODED};
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT,
+                                  DCI_KV_ARKVALE,
+                                  DCI_KV_PRKV,
+                                  DCI_KV_CLUSTERKV,
+                                  DCI_KV_RETROINFER,
+                                  DCI_KV_FREEKV,
+                                  DCI_KV_FULL,
+                                  KV_LEARNED,
+                                  DCI_KV_LOUISKV,
+                                  CODED,
+                                  PAGES + DCI_KV_CLUSTERKV,
+                                  PAGES + DCI_KV_ICECACHE,
+                                  PAGES + DCI_KV_PRKV};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* --- a device that can fail ------------------------------------------------------------------------------------------------------ */
@@ -245,8 +257,9 @@ static bool live_on(life *l)
         on_device.max_sequences = MOST;
         on_device.max_tokens = l->prompt + 260;
         /* Some pages, so that others leave. */
-        on_device.device_resident_bytes =
-                (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
+        if (l->config->contiguous == 0)
+                on_device.device_resident_bytes =
+                        (size_t)20 * l->config->page_tokens * l->config->n_kv_heads * l->config->dim_k * 8;
         while (failed(l, dci_gpu_kv_create(l->gpu, l->config, &on_device, &kv), "create")) {
                 ck_assert_ptr_null(kv);
                 if (l->ends)
@@ -329,7 +342,9 @@ typedef struct setting {
 /* What a life without failures gives. */
 static setting set(int32_t preset)
 {
-        setting s = {.config = twin_small(preset == CODED ? DCI_KV_SKETCH : preset),
+        setting s = {.config = twin_small(preset == CODED  ? DCI_KV_SKETCH
+                                          : preset > PAGES ? preset - PAGES
+                                                           : preset),
                      .prompt = preset == CODED ? CODED_PROMPT : PROMPT};
         if (preset == CODED) { /* one layer and head: fits take time */
                 s.config.summary = DCI_KV_SUMMARY_LEARNED;
@@ -340,6 +355,7 @@ static setting set(int32_t preset)
         s.config.foreground = 1;
         s.config.period = 5;
         s.config.cluster_tokens = 8;
+        s.config.contiguous = preset > PAGES;
         s.data = kv_random(&s.config, s.prompt + MORE, 100);
         s.outs = calloc(floats, sizeof(float));
         s.wanted = calloc(floats, sizeof(float));

@@ -175,41 +175,19 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
 
 static const struct {
         int32_t preset, schedule; /* 0: the preset's */
-} planned[] = {{DCI_KV_SKETCH, 0},
-               {DCI_KV_QUEST, 0},
-               {DCI_KV_PAGEMEAN, 0},
-               {DCI_KV_ARKVALE, 0},
-               {DEVIATIONS, 0},
-               {DCI_KV_CLUSTERKV, 0},
-               {DCI_KV_RETROINFER, 0},
-               {DCI_KV_SKETCH_LOWBIT, 0},
-               {DCI_KV_SKETCH_SUMS, 0},
-               {DCI_KV_LOWBIT, 0},
-               {DCI_KV_FULL, 0},
-               {LEARNED_OF(1), 0},
-               {LEARNED_OF(2), 0},
-               {LEARNED_OF(3), 0},
-               {LEARNED_OF(4), 0},
-               {KV_LEARNED, 0},
-               {LEARNED_OF(2), DCI_KV_BOUNDARY},
-               {DCI_KV_FREEKV, 0},
-               {DCI_KV_SKETCH, DCI_KV_PERIODIC},
-               {DCI_KV_SKETCH, DCI_KV_BOUNDARY},
-               {DCI_KV_SKETCH, DCI_KV_ANCHOR},
-               {DCI_KV_SKETCH, DCI_KV_AHEAD},
-               {DCI_KV_QUEST, DCI_KV_BOUNDARY},
-               {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD},
-               {DCI_KV_SKETCH_LOWBIT, DCI_KV_BOUNDARY},
-               {DCI_KV_SKETCH_LOWBIT, DCI_KV_ANCHOR},
-               {DCI_KV_SKETCH_SUMS, DCI_KV_AHEAD},
-               {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC},
-               {DCI_KV_LOUISKV, 0},
-               {DCI_KV_LOUISKV, DCI_KV_PERIODIC},
-               {DCI_KV_CLUSTERKV, DCI_KV_BOUNDARY},
-               {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR},
-               {DCI_KV_CLUSTERKV, DCI_KV_AHEAD},
-               {DCI_KV_SKETCH_GROUPS, 0},
-               {DCI_KV_SKETCH_GROUPS, DCI_KV_AHEAD}};
+        int32_t contiguous;
+} planned[] = {{DCI_KV_SKETCH, 0, 0}, {DCI_KV_QUEST, 0, 0}, {DCI_KV_PAGEMEAN, 0, 0}, {DCI_KV_ARKVALE, 0, 0},
+               {DEVIATIONS, 0, 0}, {DCI_KV_CLUSTERKV, 0, 0}, {DCI_KV_RETROINFER, 0, 0}, {DCI_KV_SKETCH_LOWBIT, 0, 0},
+               {DCI_KV_SKETCH_SUMS, 0, 0}, {DCI_KV_LOWBIT, 0, 0}, {DCI_KV_FULL, 0, 0}, {LEARNED_OF(1), 0, 0},
+               {LEARNED_OF(2), 0, 0}, {LEARNED_OF(3), 0, 0}, {LEARNED_OF(4), 0, 0}, {KV_LEARNED, 0, 0},
+               {LEARNED_OF(2), DCI_KV_BOUNDARY, 0}, {DCI_KV_FREEKV, 0, 0}, {DCI_KV_SKETCH, DCI_KV_PERIODIC, 0},
+               {DCI_KV_SKETCH, DCI_KV_BOUNDARY, 0}, {DCI_KV_SKETCH, DCI_KV_ANCHOR, 0}, {DCI_KV_SKETCH, DCI_KV_AHEAD, 0},
+               {DCI_KV_QUEST, DCI_KV_BOUNDARY, 0}, {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD, 0},
+               {DCI_KV_SKETCH_LOWBIT, DCI_KV_BOUNDARY, 0}, {DCI_KV_SKETCH_LOWBIT, DCI_KV_ANCHOR, 0},
+               {DCI_KV_SKETCH_SUMS, DCI_KV_AHEAD, 0}, {DCI_KV_SKETCH_SUMS, DCI_KV_PERIODIC, 0}, {DCI_KV_LOUISKV, 0, 0},
+               {DCI_KV_LOUISKV, DCI_KV_PERIODIC, 0}, {DCI_KV_CLUSTERKV, DCI_KV_BOUNDARY, 0},
+               {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR, 0}, {DCI_KV_CLUSTERKV, DCI_KV_AHEAD, 0}, {DCI_KV_SKETCH_GROUPS, 0, 0},
+               {DCI_KV_SKETCH_GROUPS, DCI_KV_AHEAD, 0, {DCI_KV_CLUSTERKV, 0, 1}, {DCI_KV_LOUISKV, 0, 1}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -231,6 +209,7 @@ static dci_kv_config planned_config(size_t i)
 {
         dci_kv_config config = config_of(planned[i].preset);
         config.schedule = planned[i].schedule;
+        config.contiguous = planned[i].contiguous;
         config.period = 5;
         config.tau = 0.02;
         config.anchor_first = 1; /* the first layer is dense, the last one uses the lists of the second */
@@ -325,7 +304,8 @@ END_TEST
 START_TEST(a_graph_goes_on_after_swaps_and_trims)
 {
         const dci_kv_config config = planned_config((size_t)_i);
-        const dci_gpu_kv_config on_device = _i % 2 == 0 ? twin_planned_for(3) : under_pressure(3, 90);
+        const dci_gpu_kv_config on_device =
+                _i % 2 == 0 || config.contiguous != 0 ? twin_planned_for(3) : under_pressure(3, 90);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1100, 420), other = kv_random(&config, 1100, 421);
         kv_turn turns[] = {{twin_prefill(&t, &data, 600, 0), &data, 600, 1},

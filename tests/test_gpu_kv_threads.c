@@ -39,16 +39,18 @@ static void *visit(void *arg)
         return NULL;
 }
 
-/* Loops over presets; the later ones have some pages on the device, so that others leave. */
-static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ICECACHE, DCI_KV_QUEST, DCI_KV_LOUISKV};
-enum { RESIDENT_FROM = 2 };
+/* Loops over presets; the later ones have some pages on the device, so that others leave, the last ones contiguous copies. */
+static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_ICECACHE, DCI_KV_QUEST,
+                                  DCI_KV_LOUISKV,       DCI_KV_ICECACHE, DCI_KV_CLUSTERKV};
+enum { RESIDENT_FROM = 2, CONTIGUOUS_FROM = 4 };
 
 START_TEST(others_may_call_while_one_steps)
 {
-        const dci_kv_config config = twin_small(presets[_i]);
+        dci_kv_config config = twin_small(presets[_i]);
         dci_gpu_kv_config on_device = twin_on_device();
         on_device.max_sequences = 1 + THREADS;
-        if (_i >= RESIDENT_FROM)
+        config.contiguous = _i >= CONTIGUOUS_FROM;
+        if (_i >= RESIDENT_FROM && _i < CONTIGUOUS_FROM)
                 on_device.device_resident_bytes = (size_t)8 * config.page_tokens * config.n_kv_heads * config.dim_k * 8;
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, PROMPT + STEPS, 81);

@@ -36,7 +36,8 @@ typedef struct decoding {
         int32_t planner;
         bool graphed;
         size_t batch, tokens, host_bytes;
-        double fill_seconds, *samples;
+        double fill_seconds, first_seconds, *samples; /* first: of the step after the prompt, with its capture */
+        int32_t contiguous;
         size_t n_shares;
         walk_shares shares[BENCH_MAX_SHARES], share; /* share: of `tokens` */
         dci_gpu_kv_info before, after;
@@ -50,6 +51,17 @@ typedef struct decoding {
 static bool is_full(const kvbench_arm *arm)
 {
         return arm->preset == DCI_KV_FULL;
+}
+
+/* Whether the preset's groups are lists, which contiguous copies are made of. */
+static bool has_groups(const kvbench_arm *arm)
+{
+        static const int32_t presets[] = {DCI_KV_ICECACHE, DCI_KV_CLUSTERKV, DCI_KV_PRKV, DCI_KV_LOUISKV,
+                                          DCI_KV_RETROINFER};
+        bool some = false;
+        for (size_t i = 0; i < sizeof presets / sizeof *presets; i++)
+                some = some || arm->preset == presets[i];
+        return some;
 }
 
 /* --- how many layers there is room for ------------------------------------------------------------------------------------------- */
@@ -82,7 +94,8 @@ static size_t host_bytes(const gpubench_options *o)
 
 static size_t layer_bytes(const decoding *d, size_t tokens, bool forks)
 {
-        return (forks ? 1 : d->batch) * tokens * d->b->options->heads * GPUBENCH_DIM * 4;
+        const size_t times = d->contiguous != 0 ? 2 : 1; /* and as copies */
+        return times * (forks ? 1 : d->batch) * tokens * d->b->options->heads * GPUBENCH_DIM * 4;
 }
 
 static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t tokens)
@@ -219,13 +232,14 @@ static json_t *shape_of(const decoding *d, const char *codes)
         const gpubench_driver_config *c = &d->driver.config;
         const gpubench_options *o = d->b->options;
         const char *planner = is_full(&c->arm) ? "none" : d->planner == DCI_GPU_PLAN_DEVICE ? "device" : "host";
-        json_t *shape = json_pack(
-                "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s, s:I}", "codes", codes, "planner",
-                planner, "runs_as", d->graphed ? "graph" : "calls", "budget", (json_int_t)o->budgets.values[0],
-                "layers", (json_int_t)c->layers, "model_layers", (json_int_t)MODEL_LAYERS, "heads",
-                (json_int_t)c->heads, "batch", (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps",
-                (json_int_t)o->steps, "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
-                "gather", gpubench_gather_name(o->gather), "resident_mib", (json_int_t)o->resident_mib);
+        json_t *shape = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s, s:I, s:b}",
+                                  "codes", codes, "planner", planner, "runs_as", d->graphed ? "graph" : "calls",
+                                  "budget", (json_int_t)o->budgets.values[0], "layers", (json_int_t)c->layers,
+                                  "model_layers", (json_int_t)MODEL_LAYERS, "heads", (json_int_t)c->heads, "batch",
+                                  (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps", (json_int_t)o->steps,
+                                  "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
+                                  "gather", gpubench_gather_name(o->gather), "resident_mib",
+                                  (json_int_t)o->resident_mib, "contiguous", (int)d->contiguous);
         return shape;
 }
 
@@ -240,7 +254,13 @@ static void note_memory(const decoding *d)
         gpubench_note(b, "pinned_bytes", (double)d->after.pinned_bytes);
         gpubench_note(b, "resident_bytes", (double)d->after.resident_bytes);
         gpubench_note(b, "resident_used_bytes", (double)d->after.resident_used_bytes);
-        gpubench_note(b, "full_bytes", (double)c->layers * (double)layer_bytes(d, d->tokens, false));
+        dci_kv_info host = {.struct_size = sizeof host};
+        if (dci_kv_get_info(dci_gpu_kv_host(d->driver.kv), &host) == DCI_OK) {
+                gpubench_note(b, "row_bytes", (double)host.row_bytes);
+                gpubench_note(b, "copy_bytes", (double)host.copy_bytes);
+        }
+        gpubench_note(b, "full_bytes",
+                      (double)c->layers * (double)layer_bytes(d, d->tokens, false) / (d->contiguous != 0 ? 2 : 1));
         gpubench_note(b, "device_taken",
                       d->driver.free_before > free_now ? (double)(d->driver.free_before - free_now) : 0);
 }
@@ -268,6 +288,10 @@ static void note_times(const decoding *d, double ratio)
         if (missed > 0)
                 gpubench_note(b, "resident_rate", (double)(d->after.n_resident - d->before.n_resident) / missed);
         gpubench_note(b, "bytes_fetched_step", fetched);
+        gpubench_note(b, "unit_tokens", (double)d->after.unit_tokens);
+        gpubench_note(b, "units_step", asked / n_steps);
+        gpubench_note(b, "missed_step", missed / n_steps);
+        gpubench_note(b, "first_s", d->first_seconds);
         gpubench_note(b, "bytes_written_step", (double)(d->after.bytes_written - d->before.bytes_written) / n_steps);
         gpubench_note(b, "stayed", (double)(d->after.n_stayed - d->before.n_stayed));
         if (fetched > 0 && d->phases[PHASE_GATHER] > 0)
@@ -304,6 +328,11 @@ static dci_status report(decoding *d)
                phase_or_zero(d, PHASE_SCORE) + phase_or_zero(d, PHASE_SELECT), phase_or_zero(d, PHASE_RESIDENCY),
                phase_or_zero(d, PHASE_GATHER), phase_or_zero(d, PHASE_TAIL), phase_or_zero(d, PHASE_ATTEND),
                100 * gpubench_hit_rate(&d->before, &d->after), memory, d->fill_seconds);
+        if (d->contiguous != 0)
+                printf("%-14s contiguous: units of %zu tokens, %.1f of %.1f missed in a step\n", "",
+                       d->after.unit_tokens,
+                       (double)(d->after.n_missed - d->before.n_missed) / (double)d->b->options->steps,
+                       (double)(d->after.n_asked - d->before.n_asked) / (double)d->b->options->steps);
         fflush(stdout);
         return DCI_OK;
 }
@@ -341,10 +370,12 @@ static dci_status measure_length(decoding *d)
         if (status == DCI_OK)
                 status = gpubench_driver_fill(&d->driver, d->tokens, o->forks);
         d->fill_seconds = bench_seconds() - begin;
+        const double filled = bench_seconds();
         if (status == DCI_OK)
                 status = gpubench_driver_upload(&d->driver);
         if (status == DCI_OK && (is_full(&d->driver.config.arm) || d->planner == DCI_GPU_PLAN_DEVICE))
                 status = gpubench_driver_capture(&d->driver, max_tokens);
+        d->first_seconds = bench_seconds() - filled;
         /* Kernels are counted in the step that was captured and the one before it, or in the first ones. */
         const bool captured = d->graphed = d->driver.graph != NULL;
         for (int phase = 0; phase < PHASES && captured; phase++)
@@ -375,6 +406,7 @@ static dci_status measure_cache(decoding *d, const kvbench_arm *arm, const size_
                                                .max_prompt = lengths[n - 1],
                                                .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : b->options->planner,
                                                .resident_bytes = b->options->resident_mib << 20,
+                                               .contiguous = d->contiguous,
                                                .out_dtype = DCI_BF16};
         dci_status status = gpubench_driver_open(b, &d->feed, &config, &d->driver);
         for (size_t i = 0; i < n && status == DCI_OK; i++) {
@@ -418,7 +450,11 @@ static dci_status measure_arm(void *arg, const kvbench_arm *arm, size_t variant)
                                          .planner = is_full(arm) ? DCI_GPU_PLAN_AUTO : d->b->options->planner,
                                          .resident_bytes = d->b->options->resident_mib << 20,
                                          .out_dtype = DCI_BF16};
-        d->batch = d->b->options->batches.values[variant];
+        d->batch = d->b->options->batches.values[variant % d->b->options->batches.n];
+        d->contiguous = config.contiguous =
+                (int32_t)d->b->options->contiguous.values[variant / d->b->options->batches.n];
+        if (d->contiguous != 0 && !has_groups(arm))
+                return DCI_OK;
         DCI_TRY(gpubench_driver_planner(d->b, &d->feed, &config, &d->planner));
         qsort(lengths.values, lengths.n, sizeof *lengths.values, compare_sizes);
         for (size_t i = 0, end; i < lengths.n; i = end) {
@@ -466,7 +502,8 @@ dci_status gpubench_decode(gpubench *b)
         d.feed = gpubench_stream_feed(&d.stream);
         gpubench_tap_open(b);
         if (status == DCI_OK)
-                status = gpubench_each_arm(b, gpubench_is_decoded, b->options->batches.n, measure_arm, &d);
+                status = gpubench_each_arm(b, gpubench_is_decoded, b->options->batches.n * b->options->contiguous.n,
+                                           measure_arm, &d);
         gpubench_tap_close(b);
         for (size_t i = 0; i < d.n_shares; i++)
                 printf("walk over %zu tokens: of a step's 176 best tokens by exact keys, %.0f %% are among the step's "

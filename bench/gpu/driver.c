@@ -27,6 +27,7 @@ dci_status gpubench_driver_kv_config(const gpubench *b, const gpubench_feed *fee
         out->dtype = out->query_dtype = feed->dtype;
         out->scale = feed->scale;
         out->budget = b->options->budgets.values[0];
+        out->contiguous = config->contiguous;
         kvbench_set_arm(&b->options->arms, &config->arm, out);
         return DCI_OK;
 }

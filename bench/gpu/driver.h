@@ -69,7 +69,7 @@ typedef struct gpubench_driver_config {
         size_t layers, heads, batch, max_tokens, max_prompt;
         size_t prompt_step; /* tokens of a prompt in one step; 0: all */
         size_t resident_bytes;
-        int32_t planner;
+        int32_t planner, contiguous;
         dci_dtype out_dtype;
         bool maintain;    /* dci_gpu_kv_maintain after each step, also where the device plans */
         bool time_layers; /* events around the attention of each layer, call by call */

@@ -43,7 +43,8 @@ typedef struct gpubench_options {
         size_t decode_layers, host_layers, host_tokens, host_gib, soak_steps, soak_tokens;
         int32_t planner; /* DCI_GPU_PLAN_* */
         bool forks;
-        size_t resident_mib; /* device memory for resident pages */
+        size_t resident_mib;    /* device memory for resident pages */
+        bench_sizes contiguous; /* `contiguous` of dci_kv_config, of the part decode: 0, 1, or both in turn */
 } gpubench_options;
 
 /* What the bus and the memory can do, in bytes per second; 0: not known. */

@@ -84,6 +84,8 @@ static const char help[] =
         "  --host-tokens N           and at most so many tokens of all sequences (default 36864)\n"
         "  --steps N                 (default 32)\n"
         "  --resident MIB            device memory for pages that stay there: less comes over the bus (default 0)\n"
+        "  --contiguous LIST         0, 1 or 0,1: groups as scattered rows, or contiguous in host memory, of the presets that\n"
+        "                            can have either (default 0)\n"
         "soak, a long run of replays compared with the CPU's dci_kv, with sequences that come and go through poisoned memory:\n"
         "  --preset LIST             (default sketch, sketch+lowbit, quest, pagemean, arkvale, freekv, clusterkv and louiskv)\n"
         "  --soak-steps N            10 to 1000000 (default 10000)\n"
@@ -177,6 +179,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                                 .hot = DCI_KV_PRESET,
                                 .gather = DCI_GPU_GATHER_MAPPED,
                                 .batches = one,
+                                .contiguous = {1, {0}},
                                 .host_layers = 4,
                                 .host_tokens = 36864,
                                 .planner = DCI_GPU_PLAN_AUTO};
@@ -207,6 +210,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 {"host-layers", OPTION_SIZE, &o->host_layers, 1, 128, NULL},
                 {"host-tokens", OPTION_SIZE, &o->host_tokens, 512, (size_t)1 << 26, NULL},
                 {"planner", OPTION_CHOICE, &o->planner, 0, 0, planners},
+                {"contiguous", OPTION_SIZES, &o->contiguous, 0, 1, NULL},
                 {"resident", OPTION_SIZE, &o->resident_mib, 0, (size_t)1 << 20, NULL},
                 {"soak-steps", OPTION_SIZE, &o->soak_steps, 10, 1000000, NULL},
         };

@@ -227,6 +227,23 @@ def memory(decoded):
                   "tokens/s", "with the host's part, us"], lines)
 
 
+def pages(rows):
+    """Groups as scattered rows beside groups that are contiguous in host memory, at equal tokens."""
+    lines = []
+    for row in sorted(rows, key=lambda r: (r["batch"], r["tokens"], r["arm"], r["contiguous"])):
+        times = row["model_layers"] / row["layers"]
+        lines.append([f"{row['batch']} x {row['tokens']:,}", named(row["arm"], row["codes"], row["planner"]) + scaled(row),
+                      "contiguous" if row["contiguous"] else "rows", f"{row['unit_tokens']:.0f}",
+                      f"{row['units_step'] / row['layers']:,.0f}", f"{row['missed_step'] / row['layers']:,.1f}",
+                      share(row.get("hit_rate")), f"{row['bytes_fetched_step'] * times / 1e6:.2f}",
+                      us(max(0.0, row["gather_us"] * times)) if "gather_us" in row else "-",
+                      f"{row['fetched_gb_s']:.1f}" if "fetched_gb_s" in row else "-",
+                      us(row["residency_us"] * times) if "residency_us" in row else "-", us(row["us_model"]),
+                      f"{row['first_s']:.2f}", f"{(row['row_bytes'] + row['copy_bytes']) * times / 1e9:.1f}"])
+    return table(["batch x tokens", "preset", "host memory", "tokens of a unit", "units of a layer", "missed", "hits",
+                  "MB fetched", "gather, us", "GB/s", "residency, us", "KV path, us", "first step, s", "host, GB"], lines)
+
+
 def soak(report, rows):
     del report
     lines = [[named(row["arm"], row["codes"], row["planner"]), f"{row['steps']:,}", row["runs_as"], row["lives"],
@@ -298,8 +315,11 @@ def main():
     tables = {}
     decoded = [row for row in ((beside or {}).get("decode") or report)["rows"] if row["part"] == "decode"]
     if decoded and "decode" in wanted:
-        whole = Decode(decoded, beside)
+        whole = Decode([row for row in decoded if not row.get("contiguous")], beside)
         tables.update({name: make(whole) for name, make in DECODE.items()})
+        grouped = {row["arm"] for row in decoded if row.get("contiguous")}
+        if grouped:
+            tables["decode pages"] = pages([row for row in decoded if row["arm"] in grouped])
     for name in (name for name in wanted if name != "decode"):
         rows = [row for row in report["rows"] if row["part"] == name]
         if name == "gather":

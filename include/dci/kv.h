@@ -515,6 +515,17 @@ typedef struct dci_kv_config {
          * mean; above 0 and up to 100; 0 (default): 1.5
          */
         double deviation_weight;
+         * 1: for a device (dci_gpu_kv_create), keys and values of the layers that are not dense are in host memory a
+         * second time, in the order of their groups, so that a page of a tree or of a stored order, or a cluster, is
+         * fetched as contiguous memory instead of as scattered rows. With GROUP_TREE, CLUSTER, SEGMENT and REORDERED
+         * and a selection by a step's queries (other groups have no such pages, or have them already); not with a
+         * layout (DCI_ERR_UNSUPPORTED). No output depends on it. Costs: as much memory again (of a tree more, since its
+         * pages are not full), which counts for max_bytes, and 4 bytes per token, layer and kv head; the time to copy
+         * rows, for workers at a prompt's end, or for the reservation that finds new groups. Forks share what
+         * is the same. Files do not have it. A dci_kv without a device makes no copies. Default 0
+         */
+        int32_t contiguous;
+        int32_t reserved_last; /**< zero */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -802,6 +813,7 @@ typedef struct dci_kv_info {
          */
         double resident_token_bytes;
         int32_t budget_counts, observed_keep; /**< as they came out */
+        size_t copy_bytes; /**< contiguous copies of keys and values, with the numbers of their tokens */
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);

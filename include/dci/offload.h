@@ -128,6 +128,15 @@ enum {
  * each sequence keeps its latest. Evicted pages do not return by themselves; dci_gpu_kv_fork and _load bring what they
  * find in host memory as far as places are free, and a step likewise the last page of a sequence that it goes on in. A
  * captured launch stays valid while pages come and go.
+ *
+ * Contiguous copies (`contiguous` of the dci_kv_config): groups that are lists (trees' pages, clusters, segments, a stored
+ * order) are fetched from a second copy of keys and values in locked host memory, in the order of the lists, in units of
+ * contiguous memory: pages, or 4 tokens of clusters and segments, since these begin anywhere. The hot buffer has such
+ * units. Plans are the same, and outputs to the bit. Only with MAPPED and without resident pages (DCI_ERR_UNSUPPORTED).
+ * Workers make the copy while they build a prompt's groups; what the device, or a later step, has built is copied in
+ * dci_gpu_kv_reserve, which waits for earlier steps then, and copies only rows that are new or have moved.
+ * DCI_ERR_FULL or DCI_ERR_MEMORY where there is no memory for it; only if the reservation itself builds groups early,
+ * rows are read one by one in that step. The device takes 4 bytes per token, sparse layer and kv head, for the rows' places.
  */
 typedef struct dci_gpu_kv_config {
         size_t struct_size;
@@ -475,9 +484,13 @@ typedef struct dci_gpu_kv_info {
         /** taken on the device: lanes, dense layers, tables, buffers, summaries and resident pages */
         size_t device_bytes;
         size_t lane_bytes, dense_bytes, table_bytes, buffer_bytes;
-        size_t pinned_bytes;    /**< locked host memory: pool and buffers */
+        size_t pinned_bytes;    /**< locked host memory: pool, contiguous copies and buffers */
         size_t sink, ring, hot; /**< slots of a lane */
-        size_t unit_tokens;     /**< fetched at once: 1, or a page where groups are pages by position */
+        /**
+         * fetched at once: 1; a page where groups are pages by position; with contiguous copies a page, or 4 where
+         * groups are clusters or segments
+         */
+        size_t unit_tokens;
         uint64_t n_steps;
         uint64_t n_asked;  /**< units wanted by plans, of all lanes, by work that is done */
         uint64_t n_missed; /**< of these, fetched */

@@ -37,7 +37,7 @@ SIZES = (
     *("preselect_tokens", "preselect_least", "piece_bytes", "observed_pool", "segment_least", "tree_simple_indices"),
 )
 NUMBERS = ("key_bits", "value_bits")
-FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep")
+FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous")
 REALS = (
     *("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share"),
     *("tree_promotion_subseq", "tree_retrieve", "deviation_weight"),

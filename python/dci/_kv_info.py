@@ -35,6 +35,7 @@ class KVInfo(NamedTuple):
     resident_token_bytes: float  #: what summaries and tails keep per token and kv head
     budget_counts: str  #: what the budget counts, as it came out
     observed_keep: bool  #: select "observed": tokens after the prompt are kept
+    copy_bytes: int  #: contiguous copies of keys and values, with the numbers of their tokens
 
     @property
     def choose(self) -> str:

@@ -152,6 +152,8 @@ class KVConfig(ctypes.Structure):
         ("tree_simple_indices", c_size_t),
         ("tree_retrieve", c_double),
         ("deviation_weight", c_double),
+        ("contiguous", c_int32),
+        ("reserved_last", c_int32),
     ]
 
 
@@ -230,6 +232,7 @@ class KVInfo(ctypes.Structure):
         ("resident_token_bytes", c_double),
         ("budget_counts", c_int32),
         ("observed_keep", c_int32),
+        ("copy_bytes", c_size_t),
     ]
 
 

@@ -96,6 +96,8 @@ class KVCache(KVBase):
     deviation_weight
                 summary "mean_std": standard deviations above the mean.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
+    contiguous  for GPUKVCache, of groups "tree", "cluster", "segment" and "reordered": keys and values are in host memory a
+                second time, in the order of their groups, so that these are fetched as contiguous memory.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
@@ -182,6 +184,7 @@ class KVCache(KVBase):
         static_share: float | None = None,
         deviation_weight: float | None = None,
         piece_bytes: SupportsIndex | None = None,
+        contiguous: bool = False,
         context: Context | None = None,
         choose: str | None = None,
     ) -> None:

@@ -362,6 +362,21 @@ def test_idle_sequences_are_swapped_out_and_in(tmp_path, planner):
         twin.kv.swap_out(child)
 
 
+@both_plan
+@pytest.mark.parametrize("preset", ["clusterkv", "icecache", "louiskv", "prkv"])
+def test_groups_may_be_contiguous_in_host_memory(preset, planner):
+    outs = []
+    for contiguous in (False, True):
+        kv = gpu_kv(preset=preset, budget=192, planner=planner if preset in ("clusterkv", "louiskv") else "auto",
+                    contiguous=contiguous)
+        s = started(kv)
+        outs.append([back(look(kv, s)) for _ in range(3)])
+        assert (kv.host_info().copy_bytes > 0) == contiguous
+        assert kv.info().unit_tokens == (1 if not contiguous else 4 if preset in ("clusterkv", "louiskv") else
+                                         kv.host_info().page_tokens)
+    np.testing.assert_array_equal(*outs)
+
+
 def test_more_conversations_than_places():
     kv = gpu_kv(budget=192, max_sequences=1)
     first = started(kv)

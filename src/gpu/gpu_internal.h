@@ -22,6 +22,7 @@ typedef struct dci_gpu_needs {
         int32_t stride, n_frames; /* of lists; of a lane */
         size_t n_lists;           /* of a step */
         bool resolves, gathers;   /* on the device, lists and what they miss */
+        bool places;              /* lists are resolved to rows of contiguous copies */
         bool plans, keeps, codes; /* the device plans; stores lists between plans; makes prompts' learned codes */
 } dci_gpu_needs;
 

@@ -6,6 +6,7 @@
 
 #include "kv/chunk.h"
 #include "kv/config.h"
+#include "kv/contiguous.h"
 #include "kv/memory.h"
 #include "kv/pool.h"
 #include "kv/prompt.h"
@@ -61,7 +62,9 @@ static dci_status set_up(dci_kv *kv)
         DCI_TRY(copy_layout(kv));
         DCI_TRY(set_layers(kv));
         DCI_TRY(dci_kv_tree_draw_directions(kv));
-        return dci_kv_pool_init(kv);
+        DCI_TRY(dci_kv_pool_init(kv));
+        dci_kv_copies_init(kv);
+        return DCI_OK;
 }
 
 dci_status dci_kv_create(dci_context *context, const dci_kv_config *config, dci_kv **out_kv)
@@ -105,7 +108,8 @@ void dci_kv_destroy(dci_kv *kv)
         while (kv->n_sequences > 0)
                 dci_kv_free_sequence(kv, kv->sequences[kv->n_sequences - 1]);
         dci_kv_free(kv, kv->sequences, 3 * kv->sequence_capacity * sizeof(dci_kv_sequence *));
-        dci_kv_pool_destroy(kv);
+        dci_kv_pool_destroy(kv, &kv->pool);
+        dci_kv_pool_destroy(kv, &kv->copies);
         dci_kv_free(kv, kv->plans.memory, kv->plans.n_areas * kv->plans.area_bytes);
         dci_kv_free_retired(kv);
         dci_kv_free(kv, kv->retired, kv->retired_capacity * sizeof *kv->retired);

@@ -67,6 +67,7 @@ void dci_kv_clusters_release(dci_kv *kv, dci_kv_clusters *batch)
 
 void dci_kv_release_clusters(dci_kv *kv, dci_kv_layer *layer, size_t n_left)
 {
+        layer->copied = layer->copied && layer->n_batches <= n_left;
         while (layer->n_batches > n_left)
                 dci_kv_clusters_release(kv, layer->batches[--layer->n_batches]);
 }
@@ -82,6 +83,7 @@ void dci_kv_clusters_publish(dci_kv *kv, dci_kv_layer *layer, dci_kv_clusters *b
         for (size_t h = 0; h < kv->config.n_kv_heads && last != NULL; h++)
                 batch->heads[h].before = last->heads[h].before + last->heads[h].n_groups;
         layer->batches[layer->n_batches++] = batch;
+        layer->copied = false;
 }
 
 size_t dci_kv_clusters_within(const dci_kv_layer *layer, size_t n)

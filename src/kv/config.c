@@ -88,7 +88,9 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(tree_promotion_subseq, 0, 0, 0.5, .special = -1, .means = "one level"),
                                    FIELD(tree_simple_indices, 0, 0, 32),
                                    FIELD(tree_retrieve, 0, 0, 1),
-                                   FIELD(deviation_weight, 0, 0, 100)};
+                                   FIELD(deviation_weight, 0, 0, 100),
+                                   FIELD(contiguous, 0, 0, 1),
+                                   FIELD(reserved_last, 0, 0, 0)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {
@@ -390,6 +392,29 @@ static dci_status check_preselect(const dci_kv_config *c, const dci_kv_stages *s
         return DCI_OK;
 }
 
+/* Contiguous copies are of groups that are lists, in memory of the library's. */
+static dci_status check_contiguous(const dci_kv_config *c, const dci_kv_stages *stages)
+{
+        if (c->contiguous == 0)
+                return DCI_OK;
+        if (!stages->group.listed && c->group != DCI_KV_GROUP_TREE)
+                return dci_fail(DCI_ERR_INVALID,
+                                "contiguous is 1, which cannot be combined with group %s: %s; use TREE, CLUSTER, "
+                                "SEGMENT or REORDERED",
+                                groups[c->group - 1],
+                                c->group == DCI_KV_GROUP_PAGE ? "its pages are contiguous"
+                                                              : "single tokens have no pages");
+        if (!stages->select.ranks && c->select != DCI_KV_SELECT_TREE)
+                return dci_fail(DCI_ERR_INVALID,
+                                "contiguous is 1, which cannot be combined with select %s: it does not select groups "
+                                "by a step's queries",
+                                selects[c->select - 1]);
+        return c->layout == NULL ? DCI_OK
+                                 : dci_fail(DCI_ERR_UNSUPPORTED,
+                                            "contiguous is 1, but with a layout keys and values are where the caller "
+                                            "has them");
+}
+
 /* Rows of n blocks, heads and slots must not lie over each other. From the smallest stride to the largest, each goes beyond all that
  * the smaller ones span. */
 static dci_status check_strides(const dci_kv_config *c, const char *name, size_t page, size_t head, size_t slot,
@@ -499,5 +524,6 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
         DCI_TRY(check_budget(out));
         DCI_TRY(check_preselect(out, out_stages));
         DCI_TRY(check_layout(out));
+        DCI_TRY(check_contiguous(out, out_stages));
         return check_layers(out);
 }

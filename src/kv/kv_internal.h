@@ -39,8 +39,9 @@ typedef struct dci_kv_head dci_kv_head;
 typedef struct dci_kv_stages dci_kv_stages; /* stages/stages.h */
 
 typedef struct dci_kv_pool {
-        size_t block_bytes;  /* of one layer; 0: the caller's layout */
-        size_t piece_blocks; /* blocks that are allocated together, in all layers: a power of two */
+        size_t block_bytes;        /* of one layer; 0: the caller's layout, or there is no such pool */
+        size_t n_layers, id_bytes; /* id_bytes: of a block's candidates in one layer; copies only */
+        size_t piece_blocks;       /* blocks that are allocated together, in all layers: a power of two */
         size_t piece_shift, piece_bytes;
         /* Read by workers: replaced by dci_kv_grow_shared. NULL: a gap, whose blocks have no memory. */
         unsigned char **_Atomic pieces;
@@ -77,15 +78,17 @@ struct dci_kv {
         dci_kv_layout layout;
         void **layout_keys, **layout_values;           /* copies of the layout's arrays */
         size_t summary_bytes, tail_bytes, chunk_bytes; /* of a head; of a chunk, with its struct */
-        dci_kv_pool pool;
-        dci_kv_sequence **sequences;     /* ascending ids */
-        dci_kv_sequence **found, **late; /* as large: sequences of the current call */
+        dci_kv_pool pool, copies;                      /* copies: contiguous.h */
+        const dci_kv_pool *asking;                     /* the pool that calls the hook */
+        bool makes_copies;                             /* a device fetches them: workers write those of a prompt */
+        dci_kv_sequence **sequences;                   /* ascending ids */
+        dci_kv_sequence **found, **late;               /* as large: sequences of the current call */
         size_t n_sequences, sequence_capacity;
         int64_t next_id;
         float *load_row; /* while a file is loaded */
         size_t mark;
         atomic_size_t bytes;
-        size_t row_bytes;               /* of pieces */
+        size_t row_bytes, copy_bytes;   /* of pieces; of those of copies */
         atomic_size_t chunk_total;      /* bytes of chunks, clusters and trees */
         pthread_mutex_t lock;           /* one call at a time */
         size_t plan_tokens;             /* tokens that `plans` suffices for */

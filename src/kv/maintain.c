@@ -158,6 +158,7 @@ static void publish(dci_kv *kv, const maintaining *m)
                 }
                 d->batch = NULL;
                 d->layer->n_grouped = d->n;
+                d->layer->copied = false;
                 d->layer->prompt_due = false;
         }
 }

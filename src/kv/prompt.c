@@ -8,6 +8,7 @@
 
 #include "kv/chunk.h"
 #include "kv/clustering.h"
+#include "kv/contiguous.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/memory.h"
@@ -22,12 +23,12 @@
 
 static void build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
 {
-        if (kv->clustered) {
-                if (layer->n_batches > 0)
-                        dci_kv_clusters_build(kv, layer, layer->batches[0], head, area);
-                return;
-        }
-        dci_kv_rebuild(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt), dci_kv_build_area(kv, area));
+        if (!kv->clustered)
+                dci_kv_rebuild(kv, layer, head, 0, dci_kv_prompt_candidates(kv, layer->n_prompt),
+                               dci_kv_build_area(kv, area));
+        else if (layer->n_batches > 0)
+                dci_kv_clusters_build(kv, layer, layer->batches[0], head, area);
+        dci_kv_copy_head(kv, layer, head);
 }
 
 /* Under jobs_lock. */
@@ -143,7 +144,7 @@ void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
         layer->observed = NULL;
         layer->n_observed = layer->observed_bytes = layer->n_grouped = layer->n_prompt = 0;
         layer->prompt = DCI_KV_PROMPT_OPEN;
-        layer->prompt_now = layer->prompt_due = false;
+        layer->prompt_now = layer->prompt_due = layer->copied = false;
         layer->n_missing = 0;
         layer->n_static = 0;
         if (layer->selection != NULL) {
@@ -207,6 +208,7 @@ static dci_status take_all(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, 
 static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
         layer->n_prompt = layer->n;
+        layer->copied = false;
         const bool borrows = dci_kv_anchor_of(kv, layer->number) != layer->number && !dci_kv_groups(kv, layer->number);
         if (kv->layer_modes[layer->number] != DCI_KV_LAYER_SPARSE || kv->config.select == DCI_KV_SELECT_ALL ||
             borrows || dci_kv_builds_later(kv)) {
@@ -221,6 +223,7 @@ static dci_status end_prompt(dci_kv *kv, dci_kv_layer *layer, size_t n_positions
                 dci_kv_cancel_prompt(kv, layer);
                 return status;
         }
+        dci_kv_begin_copies(kv, layer, dci_kv_prompt_candidates(kv, layer->n_prompt));
         dci_kv_jobs_add(kv, layer);
         return DCI_OK;
 }

@@ -7,6 +7,7 @@
 
 #include "kv/chunk.h"
 #include "kv/clusters.h"
+#include "kv/contiguous.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/memory.h"
@@ -101,6 +102,7 @@ void dci_kv_free_sequence(dci_kv *kv, dci_kv_sequence *sequence)
         /* From the end: the next sequence gets them in the order that they were in. */
         dci_kv_truncate_table(kv, sequence, 0);
         dci_kv_free(kv, sequence->table, sequence->table_capacity * sizeof(int32_t));
+        dci_kv_release_copies(kv, sequence);
         dci_kv_free(kv, sequence->selection, dci_kv_selection_cache_bytes(kv));
         dci_kv_free(kv, sequence->layers, layers_bytes(kv));
         dci_kv_free(kv, sequence, sizeof *sequence);
@@ -120,7 +122,7 @@ void dci_kv_truncate_table(dci_kv *kv, dci_kv_sequence *sequence, size_t n_token
 {
         const size_t n = dci_kv_blocks_of(kv, n_tokens);
         while (sequence->n_table > n)
-                dci_kv_pool_release(kv, sequence->table[--sequence->n_table]);
+                dci_kv_pool_release(&kv->pool, sequence->table[--sequence->n_table]);
 }
 
 dci_status dci_kv_open(dci_kv *kv, int64_t *out_sequence)
@@ -197,6 +199,7 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
         layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
         layer->n_missing = layer->n_missing < layer->n_grouped ? layer->n_missing : layer->n_grouped;
+        layer->copied = false;
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL)
                         dci_kv_tree_truncate(kv, layer, h, layer->heads[h].tree, layer->n_grouped);
@@ -227,6 +230,7 @@ dci_status dci_kv_truncate(dci_kv *kv, int64_t sequence, size_t n_tokens)
                         cut_layer(kv, &found->layers[i], n_tokens);
                 found->n = n_tokens;
                 dci_kv_truncate_table(kv, found, n_tokens);
+                dci_kv_distrust_copies(kv, found, n_tokens);
         }
         dci_kv_unlock(kv);
         return status;
@@ -311,14 +315,14 @@ static dci_status fork_table(dci_kv *kv, const dci_kv_sequence *from, size_t n, 
                                 n, per_page);
         DCI_TRY(dci_kv_grow_table(kv, to, n_blocks));
         if (n_blocks > whole)
-                DCI_TRY(dci_kv_pool_ready(kv, 1));
+                DCI_TRY(dci_kv_pool_ready(kv, &kv->pool, 1));
         for (size_t b = 0; b < whole; b++) {
-                dci_kv_pool_retain(kv, from->table[b]);
+                dci_kv_pool_retain(&kv->pool, from->table[b]);
                 to->table[to->n_table++] = from->table[b];
         }
         if (n_blocks == whole)
                 return DCI_OK;
-        to->table[to->n_table++] = dci_kv_pool_alloc(kv);
+        to->table[to->n_table++] = dci_kv_pool_alloc(&kv->pool);
         dci_kv_copy_rows(kv, from->table[whole], to->table[whole], n - whole * per_page);
         return DCI_OK;
 }
@@ -344,6 +348,8 @@ static dci_status fork_sequence(dci_kv *kv, dci_kv_sequence *from, size_t n, int
         status = fork_table(kv, from, n, to);
         for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++)
                 status = fork_layer(kv, &from->layers[i], n, &to->layers[i]);
+        if (status == DCI_OK)
+                status = dci_kv_fork_copies(kv, from, n, to);
         if (status != DCI_OK) {
                 dci_kv_free_sequence(kv, to);
                 return status;

@@ -48,6 +48,16 @@ typedef struct dci_kv_selection_cache {
         size_t renewed;  /* REORDERED: n_pushed when the order was made */
 } dci_kv_selection_cache;
 
+/* The contiguous copies of a sequence (contiguous.h); all zeros where there are none. */
+typedef struct dci_kv_copy {
+        int32_t *table; /* blocks of kv->copies */
+        size_t n_table, table_capacity;
+        size_t trusted;  /* candidates from here on are others since their rows were copied */
+        int32_t *places; /* [layer with copies][head][place_capacity]: the row of each candidate, -1: none */
+        size_t n_places, place_capacity;
+        bool early; /* workers have written rows since the last update */
+} dci_kv_copy;
+
 struct dci_kv_layer {
         size_t n;          /* tokens appended */
         size_t n_grouped;  /* candidates with groups */
@@ -57,6 +67,8 @@ struct dci_kv_layer {
         size_t n_missing;  /* the first n_missing candidates have no codes in chunks: only a device has them */
         size_t n_prompt;
         size_t n_static; /* REORDERED with a share of its own: static tokens */
+        bool copied;     /* the contiguous copy is of the lists as they are (contiguous.h) */
+        bool copies_now; /* workers write the copy when they have built a head */
         dci_kv_chunk **chunks;
         size_t n_chunks, chunk_capacity;
         dci_kv_clusters **batches; /* ascending; those of a prompt in progress are not complete */
@@ -83,7 +95,8 @@ struct dci_kv_sequence {
         size_t n_table, table_capacity;
         dci_kv_layer *layers;
         unsigned char *selection; /* memory of the layers' dci_kv_selection_cache */
-        size_t mark;              /* kv->mark of the last call that named it */
+        dci_kv_copy copy;
+        size_t mark; /* kv->mark of the last call that named it */
 };
 
 #endif

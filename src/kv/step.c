@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/contiguous.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
 #include "kv/maintain.h"
@@ -52,10 +53,10 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
 static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
-        const int32_t old = sequence->table[at], own = dci_kv_pool_alloc(kv);
+        const int32_t old = sequence->table[at], own = dci_kv_pool_alloc(&kv->pool);
         dci_kv_copy_rows(kv, old, own, sequence->n % per_page);
         sequence->table[at] = own; /* no unit reads this entry: a prompt that is worked on shares no partial block */
-        dci_kv_pool_release(kv, old);
+        dci_kv_pool_release(&kv->pool, old);
 }
 
 /* While keys and values exceed resident_bytes, makes the longest sequence sparse: at the end of its step if it is in the middle of one, of
@@ -101,7 +102,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
                 tables += dci_kv_grow_bytes(found[i]->table_capacity, dci_kv_blocks_of(kv, after), sizeof(int32_t));
         }
         /* What a limit of memory would refuse is refused before anything is taken. */
-        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(kv, blocks) +
+        DCI_TRY(dci_kv_check_room(kv, dci_kv_pool_bytes(&kv->pool, blocks) +
                                               (kv->former.host_plans ? dci_kv_plans_bytes(kv, longest) : 0) + tables));
         if (kv->former.host_plans)
                 DCI_TRY(dci_kv_plans_ready(kv, longest));
@@ -110,7 +111,7 @@ static dci_status prepare(dci_kv *kv, size_t n_sequences, dci_kv_sequence **foun
         for (size_t i = 0; i < n_sequences; i++)
                 DCI_TRY(dci_kv_boundaries_ready(kv, found[i], wanted(n_tokens, i)));
         if (blocks > 0)
-                DCI_TRY(dci_kv_pool_ready(kv, blocks));
+                DCI_TRY(dci_kv_pool_ready(kv, &kv->pool, blocks));
         /* Last, since groups that are formed stay. */
         for (size_t i = 0; i < n_sequences && kv->former.host_plans; i++)
                 if (dci_kv_pending(kv, found[i], wanted(n_tokens, i)))
@@ -129,7 +130,7 @@ dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequenc
                 if (!kv->pool.caller_blocks && n > 0 && cuts_shared(kv, sequence))
                         copy_block(kv, sequence);
                 while (sequence->n_table < dci_kv_blocks_of(kv, sequence->n + n))
-                        sequence->table[sequence->n_table++] = dci_kv_pool_alloc(kv);
+                        sequence->table[sequence->n_table++] = dci_kv_pool_alloc(&kv->pool);
                 sequence->open = true;
                 sequence->n_reserved = n;
         }
@@ -177,7 +178,7 @@ static dci_status assign_blocks(dci_kv *kv, dci_kv_sequence *sequence, size_t n_
                                 (long long)sequence->id, sequence->n_table, n_blocks);
         const dci_status status = dci_kv_grow_table(kv, sequence, sequence->n_table + n_blocks);
         for (size_t i = 0; i < n_blocks && status == DCI_OK; i++) {
-                dci_kv_pool_retain(kv, blocks[i]);
+                dci_kv_pool_retain(&kv->pool, blocks[i]);
                 sequence->table[sequence->n_table++] = blocks[i];
         }
         return status;
@@ -460,6 +461,7 @@ dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64_t *sequ
                         if (layer->prompt_now)
                                 dci_kv_cancel_prompt(kv, layer);
                 }
+                dci_kv_distrust_copies(kv, found[i], found[i]->n);
                 /* Lent blocks stay lent. */
                 if (!kv->pool.caller_blocks)
                         dci_kv_truncate_table(kv, found[i], found[i]->n);

@@ -10,6 +10,7 @@
 #include "kv/config.h"
 #include "kv/stages/stages.h"
 #include "offload/clusters.h"
+#include "offload/copies.h"
 #include "offload/fetch_baselines.h"
 #include "offload/history.h"
 #include "offload/layout.h"
@@ -94,6 +95,8 @@ static size_t power_of_two(size_t n)
 static int32_t unit_shift(const dci_kv_config *c)
 {
         int32_t shift = 0;
+        if (c->contiguous != 0)
+                return dci_gpu_kv_copies_unit(c);
         if (c->group != DCI_KV_GROUP_PAGE)
                 return 0;
         while (((size_t)2 << shift) <= c->page_tokens && c->sink % ((size_t)2 << shift) == 0)
@@ -157,6 +160,7 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "device_resident_bytes is %zu, which needs gather MAPPED, but gather is %s",
                                 out->device_resident_bytes, gathers[out->gather - 1]);
+        DCI_TRY(dci_gpu_kv_can_copy(shape, out));
         DCI_TRY(check_planner(shape, out));
         out->ring_tokens = power_of_two(out->ring_tokens);
         if (out->piece_bytes == 0)
@@ -261,6 +265,7 @@ typedef struct whole {
         dci_gpu_kv kv;
         dci_gpu_kv_pool pool;
         dci_gpu_kv_resident resident;
+        dci_gpu_kv_copies copies;
         dci_gpu_kv_store summaries, ids;
         dci_gpu_kv_schedule schedule;
         dci_gpu_kv_cluster_lists clusters;
@@ -292,6 +297,7 @@ static size_t lay_out(const dci_kv_config *shape, const dci_gpu_kv_config *confi
                                      .config = *config,
                                      .pool = &w->pool,
                                      .resident = &w->resident,
+                                     .copies = &w->copies,
                                      .summaries = &w->summaries,
                                      .ids = &w->ids,
                                      .schedule = &w->schedule,
@@ -317,6 +323,7 @@ static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
                                      .resolves = sparse && !kv->resolves_on_host,
                                      .gathers = sparse && kv->n_frames > 0 &&
                                                 (!kv->resolves_on_host || kv->config.gather == DCI_GPU_GATHER_STAGED),
+                                     .places = sparse && c->contiguous != 0,
                                      .plans = sparse && plans,
                                      .keeps = kv->host->stages->schedule.lists,
                                      .codes = c->summary == DCI_KV_SUMMARY_LEARNED && c->tail == DCI_KV_TAIL_DROP};
@@ -472,7 +479,7 @@ static dci_status read_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                                       .dense_bytes = kv->pool->dense_bytes,
                                       .table_bytes = kv->table_bytes,
                                       .buffer_bytes = buffer_bytes,
-                                      .pinned_bytes = kv->pinned_bytes + kv->pool->n_bytes,
+                                      .pinned_bytes = kv->pinned_bytes + kv->pool->n_bytes + kv->copies->n_bytes,
                                       .sink = kv->shape.sink,
                                       .ring = kv->config.ring_tokens,
                                       .hot = kv->config.hot_tokens,

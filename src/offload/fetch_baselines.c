@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "offload/copies.h"
 #include "offload/fetch_baselines.h"
 #include "offload/pool.h"
 #include "offload/resident.h"
@@ -60,14 +61,19 @@ static dci_status fetch_mapped(dci_gpu_kv *kv, void *stream, size_t layer)
         args.out_slots = args.out_counts + kv->n_lists;
         args.items = kv->items;
         args.n_items = kv->n_items;
+        if (kv->copies->on) {
+                args.places = dci_gpu_kv_places(kv, layer);
+                args.n_places = dci_gpu_kv_record(kv, DCI_GPU_KV_PLACES);
+                args.sink = (int32_t)kv->shape.sink;
+        }
         DCI_TRY(kv->ops->resolve(kv->gpu, stream, &args));
         if (kv->n_frames == 0)
                 return DCI_OK;
         dci_gpu_gather_args gather = gather_args(kv, layer);
         gather.items = kv->items;
         gather.n_items = kv->n_items;
-        gather.pool = dci_gpu_kv_host_pool(kv, layer);
-        gather.tables = dci_gpu_kv_tables(kv);
+        gather.pool = kv->copies->on ? dci_gpu_kv_copy_pool(kv, layer) : dci_gpu_kv_host_pool(kv, layer);
+        gather.tables = kv->copies->on ? dci_gpu_kv_copy_tables(kv) : dci_gpu_kv_tables(kv);
         gather.resident = dci_gpu_kv_resident_pages(kv, layer);
         return kv->ops->gather(kv->gpu, stream, &gather);
 }

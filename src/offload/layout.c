@@ -8,6 +8,7 @@
 #include "gpu/args/transforms.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
+#include "offload/copies.h"
 #include "offload/fetch_baselines.h"
 #include "offload/layout.h"
 #include "offload/learned_codes.h"
@@ -126,6 +127,14 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
         kv->bounce = part(a, BOUNCE_BYTES, 1);
         if (kv->n_sparse == 0)
                 return;
+        if (kv->copies->on) {
+                dci_gpu_kv_copies *c = kv->copies;
+                store_pinned(kv, a, &c->places);
+                c->pieces = part(a, c->piece_capacity, sizeof(void *));
+                c->tables = part(a, times(n, c->max_blocks, 1), sizeof(int32_t));
+                c->changes = part(a, DCI_GPU_KV_CHANGES, 2 * sizeof(int32_t));
+                c->upload = part(a, c->upload_bytes, 1);
+        }
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
                 store_pinned(kv, a, kv->summaries);
@@ -174,6 +183,11 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         if (kv->resident->n_slots > 0) {
                 kv->resident->device_slots = part(a, max_blocks(kv), sizeof(int32_t));
                 kv->resident->taken = part(a, times(kv->n_sparse, kv->n_lists, 1), sizeof(uint64_t));
+        }
+        if (kv->copies->on) {
+                store_tables(kv, a, &kv->copies->places);
+                kv->copies->device_pieces = part(a, kv->copies->piece_capacity, sizeof(void *));
+                kv->copies->device_tables = part(a, times(n, kv->copies->max_blocks, 1), sizeof(int32_t));
         }
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
@@ -283,6 +297,8 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
                 kv->resident->blocks = part(a, kv->resident->n_slots, sizeof(int32_t));
                 kv->resident->free_list = part(a, kv->resident->n_slots, sizeof(int32_t));
         }
+        if (kv->copies->on)
+                store_scratch(kv, a, &kv->copies->places);
         if (kv->planner.on) {
                 store_scratch(kv, a, kv->summaries);
                 store_scratch(kv, a, kv->ids);
@@ -356,6 +372,8 @@ static dci_status clear(dci_gpu_kv *kv)
                 memset(kv->summaries->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
                 memset(kv->ids->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
         }
+        if (kv->copies->on)
+                memset(kv->copies->places.n_chunks, 0, kv->config.max_sequences * sizeof(size_t));
         DCI_TRY(ops->fill(kv->gpu, kv->side, kv->arrived, 0, kv->n_lists * sizeof *kv->arrived));
         DCI_TRY(clear_resident(kv));
         if (kv->resolves_on_host) {
@@ -406,6 +424,7 @@ dci_status dci_gpu_kv_alloc_all(dci_gpu_kv *kv)
         bool too_large = false;
         size_pieces(kv);
         dci_gpu_kv_planner_init(kv);
+        dci_gpu_kv_copies_init(kv);
         dci_gpu_kv_resident *r = kv->resident;
         const size_t pinned = measured(kv, place_pinned, &too_large);
         kv->table_bytes = measured(kv, place_tables, &too_large);
@@ -437,6 +456,7 @@ dci_status dci_gpu_kv_alloc_all(dci_gpu_kv *kv)
 void dci_gpu_kv_free_all(dci_gpu_kv *kv)
 {
         dci_gpu_kv_planner_destroy(kv);
+        dci_gpu_kv_copies_destroy(kv);
         dci_gpu_kv_free_device(kv, kv->resident->memory, kv->resident->n_bytes);
         dci_gpu_kv_free_device(kv, kv->buffer_memory, kv->buffer_bytes);
         dci_gpu_kv_free_device(kv, kv->table_memory, kv->table_bytes);

@@ -57,6 +57,7 @@ typedef struct dci_gpu_kv_row {
         size_t n;       /* tokens of ended steps */
         size_t hot_end; /* positions from here on are in no hot slot */
         bool stepping;  /* in the step that is open */
+        bool copied;    /* the device has the places and the table of contiguous copies (copies.h) */
         /* Plans made on the device (summaries.c). */
         int32_t where;           /* whose transforms hold: DCI_GPU_KV_NOWHERE ... */
         size_t n_formed;         /* candidates that have summaries on the device, in all layers */
@@ -109,6 +110,8 @@ enum {
         /** candidates with summaries before the step, and at its plans */
         DCI_GPU_KV_FROM,
         DCI_GPU_KV_TO,
+        /** candidates with places in contiguous copies */
+        DCI_GPU_KV_PLACES,
         DCI_GPU_KV_SKIP,
         DCI_GPU_KV_NUMBERS = DCI_GPU_KV_SKIP + 2
 };
@@ -176,6 +179,7 @@ struct dci_gpu_kv {
         /* Parts. Summaries: of clusters where there are clusters; ids: members of clusters. */
         struct dci_gpu_kv_pool *pool;
         struct dci_gpu_kv_resident *resident;
+        struct dci_gpu_kv_copies *copies;
         struct dci_gpu_kv_store *summaries, *ids;
         struct dci_gpu_kv_schedule *schedule;
         unsigned char *boundaries; /* locked: marks of the gate (boundaries.c) */

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "offload/copies.h"
 #include "offload/pool.h"
 
 /* --- the hook ----------------------------------------------------------------------------------------------------- */
@@ -53,6 +54,10 @@ static int32_t taken(void *ctx, void *memory, size_t n_bytes)
         dci_gpu_kv_pool *pool = kv->pool;
         const size_t piece = dci_kv_pool_next_piece(&kv->host->pool);
         void *address = NULL;
+        if (kv->host->asking == &kv->host->copies) {
+                const dci_status copies = dci_gpu_kv_copies_taken(kv, memory, n_bytes);
+                return copies == DCI_OK ? 0 : refuse(kv, copies);
+        }
         dci_status status = check_room(kv, piece);
         if (status == DCI_OK)
                 status = kv->ops->pin(kv->gpu, memory, n_bytes, &address);
@@ -76,6 +81,10 @@ static void given_back(void *ctx, void *memory, size_t n_bytes)
         dci_gpu_kv *kv = ctx;
         dci_gpu_kv_pool *pool = kv->pool;
         size_t piece = 0;
+        if (kv->host->asking == &kv->host->copies) {
+                dci_gpu_kv_copies_given_back(kv, memory, n_bytes);
+                return;
+        }
         while (kv->host->pool.pieces[piece] != memory)
                 piece++;
         kv->ops->unpin(kv->gpu, memory);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "offload/boundaries.h"
+#include "offload/copies.h"
 #include "offload/pool.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/resident.h"
@@ -24,21 +25,6 @@ static dci_gpu_kv_row *free_row(dci_gpu_kv *kv)
 }
 
 /* --- the device's part -------------------------------------------------------------------------------------------- */
-
-/* Marks all hot slots of the row as empty. */
-static dci_status clear_hot(dci_gpu_kv *kv, dci_gpu_kv_row *row)
-{
-        const size_t per_row = kv->shape.n_kv_heads * kv->n_frames;
-        row->hot_end = 0;
-        for (size_t l = 0; l < kv->n_sparse && per_row > 0; l++) {
-                int32_t *tags = kv->tags + (l * kv->config.max_sequences + dci_gpu_kv_row_number(kv, row)) * per_row;
-                if (kv->resolves_on_host)
-                        memset(tags, 0xff, per_row * sizeof *tags);
-                else
-                        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, tags, 0xff, per_row * sizeof *tags));
-        }
-        return DCI_OK;
-}
 
 /* Copies the sink and positions [first, end) of the ring from host memory, in all sparse layers. */
 static dci_status refill(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t sink_end, size_t first, size_t end)
@@ -80,7 +66,7 @@ dci_status dci_gpu_kv_truncate_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n
         if (kv->n_sparse > 0 && end > first)
                 DCI_GPU_KV_TRY(kv, refill(kv, row, 0, first, end));
         if (left < row->hot_end)
-                DCI_GPU_KV_TRY(kv, clear_hot(kv, row));
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_clear_hot(kv, row));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -99,7 +85,7 @@ static dci_status fill_row(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n, size_t
                 DCI_GPU_KV_TRY(kv, dci_gpu_kv_dense_fill(kv, kv->side, row, dense_first, n_blocks - dense_first));
         if (kv->n_sparse > 0)
                 DCI_GPU_KV_TRY(kv, refill(kv, row, n < sink ? n : sink, first, n > first ? n : first));
-        DCI_GPU_KV_TRY(kv, clear_hot(kv, row));
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_clear_hot(kv, row));
         return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
 }
 
@@ -113,7 +99,7 @@ static dci_status open_row(dci_gpu_kv *kv, int64_t *out_sequence)
         int64_t id;
         DCI_TRY(dci_kv_open(kv->host, &id));
         /* The previous sequence of the row was closed with the device idle; the next step is ordered after this. */
-        DCI_GPU_KV_TRY(kv, clear_hot(kv, row));
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_clear_hot(kv, row));
         *row = (dci_gpu_kv_row){.id = id};
         *out_sequence = id;
         dci_gpu_kv_set_bad(kv, row, 0);
@@ -167,6 +153,7 @@ static dci_status check_filled(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_status s
 static dci_status fill_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)
 {
         DCI_TRY(dci_gpu_kv_planner_fork(kv, from, to));
+        dci_gpu_kv_copies_fork(kv, from, to);
         DCI_TRY(fill_row(kv, to, to->n, to->n >> kv->page_shift));
         return dci_gpu_kv_resident_upload(kv, to);
 }

@@ -215,6 +215,20 @@ dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, size_t n_tokens, const dci_kv_r
         return DCI_OK;
 }
 
+dci_status dci_gpu_kv_clear_hot(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        const size_t per_row = kv->shape.n_kv_heads * kv->n_frames;
+        row->hot_end = 0;
+        for (size_t l = 0; l < kv->n_sparse && per_row > 0; l++) {
+                int32_t *tags = kv->tags + (l * kv->config.max_sequences + dci_gpu_kv_row_number(kv, row)) * per_row;
+                if (kv->resolves_on_host)
+                        memset(tags, 0xff, per_row * sizeof *tags);
+                else
+                        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, tags, 0xff, per_row * sizeof *tags));
+        }
+        return DCI_OK;
+}
+
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more)
 {
         const size_t most = kv->config.max_device_bytes, there = kv->device_bytes;

@@ -37,6 +37,8 @@ dci_status dci_gpu_kv_check_runs(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_drain(dci_gpu_kv *kv);
 /* Waits until the rows of ended steps are in host memory. */
 dci_status dci_gpu_kv_wait_rows(dci_gpu_kv *kv);
+/* Marks all hot slots of the row as empty. */
+dci_status dci_gpu_kv_clear_hot(dci_gpu_kv *kv, dci_gpu_kv_row *row);
 /* Makes the step's stream wait for lists that are selected ahead (schedule.c). */
 dci_status dci_gpu_kv_join_ahead(dci_gpu_kv *kv);
 

@@ -9,6 +9,7 @@
 
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
+#include "offload/copies.h"
 #include "offload/pool.h"
 #include "offload/prompt.h"
 #include "offload/resident.h"
@@ -65,6 +66,7 @@ static dci_status write_record(dci_gpu_kv *kv)
                 at[DCI_GPU_KV_AFTER * n + i] = (int32_t)after;
                 at[DCI_GPU_KV_FROM * n + i] = (int32_t)(row->step.prompting ? row->step.n_formed : row->n_formed);
                 at[DCI_GPU_KV_TO * n + i] = (int32_t)row->step.n_formed;
+                at[DCI_GPU_KV_PLACES * n + i] = (int32_t)dci_gpu_kv_copies_count(kv, row);
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
                 for (size_t l = 0; l < kv->shape.n_layers && kv->planner.clustered; l++)
@@ -103,6 +105,7 @@ static dci_status update_table(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wante
 /* Orders the step after all that was queued on other streams, and uploads its tables and record. */
 static dci_status begin_step(dci_gpu_kv *kv)
 {
+        DCI_TRY(dci_gpu_kv_copies_follow(kv));
         DCI_TRY(kv->ops->event_record(kv->gpu, kv->side_event, kv->side));
         DCI_TRY(kv->ops->event_order(kv->gpu, kv->step.stream, kv->side_event));
         DCI_TRY(kv->ops->event_order(kv->gpu, kv->step.stream, kv->step_event));
@@ -145,6 +148,7 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 kv->step.n_tokens += kv->step.wanted[i];
         }
         DCI_TRY(dci_gpu_kv_planner_reserve(kv));
+        DCI_TRY(dci_gpu_kv_copies_reserve(kv));
         DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens)));
         const dci_status dense = dense_ready(kv);
         if (dense != DCI_OK) {

@@ -8,6 +8,7 @@
 #include "kv/stages/stages.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
+#include "offload/copies.h"
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
 #include "offload/pool.h"
@@ -346,6 +347,7 @@ void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (kv->planner.clustered)
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
         row->n_formed = 0;
+        dci_gpu_kv_copies_leave(kv, row);
 }
 
 void dci_gpu_kv_planner_close(dci_gpu_kv *kv, dci_gpu_kv_row *row)

@@ -4,6 +4,7 @@
 #include "core/internal.h"
 
 #include "kv/lookup.h"
+#include "offload/copies.h"
 #include "offload/history.h"
 #include "offload/pool.h"
 #include "offload/prompt.h"
@@ -24,10 +25,12 @@ static dci_status trim(dci_gpu_kv *kv, int32_t what)
         if (what == DCI_GPU_TRIM_BUFFERS)
                 return DCI_OK;
         DCI_TRY(dci_kv_lock(kv->host));
-        dci_kv_pool_trim(kv->host);
+        dci_kv_pool_trim(kv->host, &kv->host->pool);
+        dci_kv_pool_trim(kv->host, &kv->host->copies);
         dci_kv_unlock(kv->host);
         dci_gpu_kv_dense_trim(kv);
         dci_gpu_kv_planner_trim(kv);
+        dci_gpu_kv_copies_trim(kv);
         return DCI_OK;
 }
 

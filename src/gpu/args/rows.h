@@ -23,14 +23,14 @@
 #define DCI_GPU_MAX_FRAMES 8192 /* per lane */
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
 #define DCI_GPU_MAX_LISTS 65535 /* of one launch of gather or select on a GPU */
+#define DCI_GPU_CHUNK 512       /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
 
 /* The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
  * args/schedule.h, args/tail.h), and clusters (args/kmeans.h). */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
-        DO(append) DO(pack) DO(reside) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate) DO(reuse)   \
-        DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums)           \
-        DO(tail_clusters) DO(kmeans)
+        DO(append) DO(pack) DO(reside) DO(forget) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate)  \
+        DO(reuse) DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums) DO(tail_clusters) DO(kmeans)
 /* clang-format on */
 
 /* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s is at
@@ -60,6 +60,20 @@ typedef struct dci_gpu_lanes {
         int32_t sink, ring, hot;         /* slots; ring is a power of two */
         int32_t n_slots;                 /* sink + ring + hot */
 } dci_gpu_lanes;
+
+/* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
+ * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
+ *
+ *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
+ *
+ * which is aligned to 128 bytes, as is head_bytes; with codes of means to 64. */
+typedef struct dci_gpu_chunks {
+        unsigned char *const *pieces; /* a table of fixed capacity, on the device */
+        const int32_t *numbers;
+        uint64_t stride, layer_at, chunk_bytes;
+        uint32_t head_bytes;
+        int32_t piece_shift;
+} dci_gpu_chunks;
 
 /* The sequences of a call: arrays of n. */
 typedef struct dci_gpu_batch {
@@ -124,6 +138,14 @@ typedef struct dci_gpu_item {
         int32_t position, slot;
 } dci_gpu_item;
 
+/* Empties frames whose rows of a contiguous copy have changed: change i is {lane, page}, lane (layer * n_rows + row) *
+ * n_heads + head, and the frames are those of that lane with units [page << shift, (page + 1) << shift). */
+typedef struct dci_gpu_forget_args {
+        const int32_t *changes; /* n pairs */
+        int32_t n, n_frames, shift, reserved;
+        int32_t *tags; /* [lane][n_frames] */
+} dci_gpu_forget_args;
+
 /** Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of
  * the call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
  *
@@ -135,7 +157,11 @@ typedef struct dci_gpu_item {
  *      and an item is written.
  *   3. Without a free frame, attention reads the token in the pool.
  * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic. out_header: sink_end,
- * recent_begin and n_tokens are copied there (3 x n_sequences), on the device for later kernels. */
+ * recent_begin and n_tokens are copied there (3 x n_sequences), on the device for later kernels.
+ *
+ * Contiguous copies: with n_places, units are of rows of a copy, and the items' positions are such rows: that of candidate
+ * c (position sink + c) is in chunk c / DCI_GPU_CHUNK of `places`, an int32_t in the head's part, -1: it has none.
+ * Candidates without a row, and those from n_places on, are read in the pool. Misses ascend by rows. */
 typedef struct dci_gpu_resolve_args {
         int32_t n_sequences, n_heads, stride, unit_shift;
         const int32_t *rows;
@@ -152,9 +178,12 @@ typedef struct dci_gpu_resolve_args {
         dci_gpu_item *items; /* [n_sequences][n_heads][stride] */
         int32_t *n_items;    /* [n_sequences][n_heads] */
         uint64_t *counters;  /* [row][head][3], added to: units wanted, units missed, tokens read in the pool */
+        dci_gpu_chunks places;
+        const int32_t *n_places; /* by sequence; NULL: units are of positions */
+        int32_t sink, reserved;
 } dci_gpu_resolve_args;
 
-/** Fetches items of n_lists lists from a pool, or resident pages, into lanes: 2^unit_shift keys and values each. List l
+/** Fetches items of n_lists lists from a pool (or a contiguous copy, with its tables), or resident pages, into lanes: 2^unit_shift keys and values each. List l
  * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: the same for all). */
 typedef struct dci_gpu_gather_args {
         int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a list, as the host knows it */

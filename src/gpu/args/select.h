@@ -18,25 +18,10 @@
 
 #include "gpu/args/rows.h"
 
-#define DCI_GPU_CHUNK 512    /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
 #define DCI_GPU_FOUND 4096   /* a list's groups that the last block of `select` can hold */
 #define DCI_GPU_MAX_PARTS 64 /* of a list's groups */
 #define DCI_GPU_UNIT 16      /* candidates of a unit: DCI_CODE_UNIT */
 #define DCI_GPU_DROPPED (-1) /* of a cluster that is neither selected nor estimated: DCI_KV_DROPPED */
-
-/* Summaries of one layer, in chunks as src/kv/stages/summary_*.c fill them: a part for each head, head_bytes apart.
- * Chunk number i of row r is chunk c = numbers[r * stride + i] of the device, in every layer under the same number, at
- *
- *      pieces[c >> piece_shift] + layer_at + (c & (2^piece_shift - 1)) * chunk_bytes
- *
- * which is aligned to 128 bytes, as is head_bytes; with codes of means to 64. */
-typedef struct dci_gpu_chunks {
-        unsigned char *const *pieces; /* a table of fixed capacity, on the device */
-        const int32_t *numbers;
-        uint64_t stride, layer_at, chunk_bytes;
-        uint32_t head_bytes;
-        int32_t piece_shift;
-} dci_gpu_chunks;
 
 /* Sizes that determine a sequence's candidates and the room of its lists. */
 typedef struct dci_gpu_sizes {

@@ -7,6 +7,7 @@
 #ifndef DCI_GPU_CUDA_LAUNCHERS_H
 #define DCI_GPU_CUDA_LAUNCHERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -67,7 +68,7 @@ DCI_GPU_EACH_KERNEL(DCI_GPU_LAUNCHER)
 
 /* Shared memory of a block, including the kernel's static part; SIZE_MAX: there is no kernel. */
 size_t dci_gpu_cuda_attend_bytes(int32_t dim, int32_t group);
-size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames);
+size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames, bool placed);
 size_t dci_gpu_cuda_select_bytes(int32_t stride);
 size_t dci_gpu_cuda_reuse_bytes(int32_t stride);
 size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim);

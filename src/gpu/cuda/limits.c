@@ -26,7 +26,7 @@ static dci_status check_choice(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
 dci_status dci_gpu_cuda_fits(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
 {
         const size_t attend = dci_gpu_cuda_attend_bytes(n->dim, n->group),
-                     resolve = n->resolves ? dci_gpu_cuda_resolve_bytes(n->stride, n->n_frames) : 0;
+                     resolve = n->resolves ? dci_gpu_cuda_resolve_bytes(n->stride, n->n_frames, n->places) : 0;
         if (attend > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "attention of %d query heads for a kv head of %d elements needs %zu bytes of shared "

@@ -7,6 +7,9 @@
  * run of frames, the counts are summed over ages downwards and warps upwards, and each warp gives its frames their
  * ranks; frames of one age keep their order by number.
  *
+ * Of a contiguous copy the list becomes rows, sorted, with the number of each one's entry. Where the chunks of rows are
+ * does not depend on the plan, and is looked up before the kernel's turn.
+ *
  * What the host wrote comes over the bus, so all of it is requested at once, before anything is known about the list:
  * the first entries by all threads, whatever the count will turn out to be. */
 #include "gpu/cuda/launch.cuh"
@@ -18,6 +21,7 @@ constexpr int n_warps = n_threads / 32;
 constexpr int n_bins =
         DCI_GPU_AGES + 2;     /* bin 0: empty frames, 1: the oldest, DCI_GPU_AGES: those used last; an even number */
 constexpr int taken = 0xffff; /* in place of a bin: the frame has a hit */
+constexpr int n_early = 512;  /* chunks of places that are looked up before the kernel's turn */
 
 /* Shared memory after the fixed part: list, frames of entries, first entries of misses, evicted frames, bins. */
 struct Shared {
@@ -25,6 +29,10 @@ struct Shared {
         int16_t *frame;
         uint16_t *misses, *leaving, *bins;
         uint32_t *counts; /* [warps][n_bins / 2], 16 bits each */
+        /* Of a contiguous copy: row << 16 | entry, the entries in the order of rows, chunks of places. */
+        uint64_t *keys;
+        uint16_t *order;
+        const int32_t **chunks;
 };
 
 static __host__ __device__ inline size_t part(size_t n_bytes)
@@ -36,6 +44,20 @@ static __host__ __device__ inline size_t shared_bytes(int most, int n_frames)
 {
         return part((size_t)most * 4) + 2 * part((size_t)most * 2) + 2 * part((size_t)n_frames * 2) +
                part((size_t)n_warps * n_bins * 2);
+}
+
+static __host__ __device__ inline int power_of_two(int n)
+{
+        int out = n_threads;
+        while (out < n)
+                out *= 2;
+        return out;
+}
+
+/* More of it, for places. */
+static __host__ __device__ inline size_t placed_bytes(int most)
+{
+        return part((size_t)power_of_two(most) * 8) + part((size_t)most * 2) + (size_t)n_early * 8;
 }
 
 static __device__ __forceinline__ Shared shared_of(unsigned char *base, int most, int n_frames)
@@ -52,6 +74,12 @@ static __device__ __forceinline__ Shared shared_of(unsigned char *base, int most
         s.bins = reinterpret_cast<uint16_t *>(base);
         base += part((size_t)n_frames * 2);
         s.counts = reinterpret_cast<uint32_t *>(base);
+        base += part((size_t)n_warps * n_bins * 2);
+        s.keys = reinterpret_cast<uint64_t *>(base);
+        base += part((size_t)power_of_two(most) * 8);
+        s.order = reinterpret_cast<uint16_t *>(base);
+        base += part((size_t)most * 2);
+        s.chunks = reinterpret_cast<const int32_t **>(base);
         return s;
 }
 
@@ -265,6 +293,108 @@ static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_ar
         return n_placed;
 }
 
+/* --- places in a contiguous copy ---------------------------------------------------------------------------------- */
+
+static __device__ __forceinline__ const int32_t *places_at(const dci_gpu_resolve_args &args, int row, int head,
+                                                           int chunk)
+{
+        const dci_gpu_chunks &places = args.places;
+        const int c = __ldcg(places.numbers + (uint64_t)row * places.stride + chunk);
+        const unsigned char *at = reinterpret_cast<const unsigned char *>(
+                __ldcg(reinterpret_cast<const unsigned long long *>(places.pieces) + (c >> places.piece_shift)));
+        return reinterpret_cast<const int32_t *>(at + places.layer_at +
+                                                 (uint64_t)(c & ((1 << places.piece_shift) - 1)) * places.chunk_bytes +
+                                                 (uint64_t)head * places.head_bytes);
+}
+
+/* Sorts n keys, all of them different, ascending. There is room for whole powers of two. */
+static __device__ __forceinline__ void sort_rows(uint64_t *keys, int n)
+{
+        const int thread = threadIdx.x;
+        if (n <= n_threads) {
+                const uint64_t own = thread < n ? keys[thread] : 0;
+                int rank = 0;
+                for (int i = 0; i < n && thread < n; i++)
+                        rank += keys[i] < own;
+                __syncthreads();
+                if (thread < n)
+                        keys[rank] = own;
+                __syncthreads();
+                return;
+        }
+        const int whole = power_of_two(n);
+        for (int i = n + thread; i < whole; i += n_threads)
+                keys[i] = ~0ull;
+        for (int size = 2; size <= whole; size *= 2)
+                for (int stride = size / 2; stride > 0; stride /= 2) {
+                        __syncthreads();
+                        for (int pair = thread; pair < whole / 2; pair += n_threads) {
+                                const int i = 2 * pair - (pair & (stride - 1)), j = i + stride;
+                                const uint64_t a = keys[i], b = keys[j];
+                                if ((a > b) == ((i & size) == 0)) {
+                                        keys[i] = b;
+                                        keys[j] = a;
+                                }
+                        }
+                }
+        __syncthreads();
+}
+
+/* Replaces the list's positions by the rows of its candidates, ascending, and returns how many have one; the others are
+ * read in the pool, and counted. */
+static __device__ __forceinline__ int find_places(const dci_gpu_resolve_args &args, const Shared &s, int row, int head,
+                                                  uint64_t list, int count, int n_places, int early, uint32_t *stayed)
+{
+        const int thread = threadIdx.x;
+        const int32_t *positions = args.positions + list * args.stride;
+        int n_stayed = 0;
+        for (int e = thread; e < count; e += n_threads) {
+                const int position = e == thread ? early : __ldca(positions + e), candidate = position - args.sink,
+                          chunk = candidate / DCI_GPU_CHUNK;
+                int place = -1;
+                if (candidate >= 0 && candidate < n_places)
+                        place = __ldcg((chunk < n_early ? s.chunks[chunk] : places_at(args, row, head, chunk)) +
+                                       candidate % DCI_GPU_CHUNK);
+                /* Different keys also where there is no place: these come last. */
+                s.keys[e] = (uint64_t)(uint32_t)place << 16 | (uint32_t)e;
+                if (place < 0) {
+                        args.out_slots[list * args.stride + e] = ~position;
+                        n_stayed++;
+                }
+        }
+        const int of_warp = __reduce_add_sync(0xffffffffu, n_stayed);
+        if ((thread & 31) == 0 && of_warp > 0)
+                atomicAdd(stayed, (uint32_t)of_warp);
+        __syncthreads();
+        const int n = count - (int)*stayed;
+        sort_rows(s.keys, count);
+        for (int i = thread; i < n; i += n_threads) {
+                s.positions[i] = (int32_t)(s.keys[i] >> 16);
+                s.order[i] = (uint16_t)s.keys[i];
+                s.frame[i] = -1;
+        }
+        return n;
+}
+
+/* Writes the slots of the list's entries; returns how many of this thread's are read in the pool. */
+template <bool placed>
+static __device__ __forceinline__ int put_slots(const dci_gpu_resolve_args &args, const Shared &s, uint64_t list,
+                                                int count)
+{
+        const int shift = args.unit_shift;
+        const int32_t *positions = args.positions + list * args.stride;
+        int n_stayed = 0;
+        for (int e = threadIdx.x; e < count; e += n_threads) {
+                const int at = s.positions[e], f = s.frame[e], entry = placed ? s.order[e] : e;
+                const int position = placed && f < 0 ? __ldca(positions + entry) : at;
+                args.out_slots[list * args.stride + entry] =
+                        f >= 0 ? args.first_slot + (f << shift) + (at & ((1 << shift) - 1)) : ~position;
+                n_stayed += f < 0;
+        }
+        return n_stayed;
+}
+
+template <bool placed>
 static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constant__ dci_gpu_resolve_args args)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, base);
@@ -277,20 +407,30 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         const int row = __ldcg(args.rows + sequence);
         const uint64_t held = (uint64_t)row * args.n_heads + head, frames = held * args.n_frames;
         const Held first = held_at(args.tags + frames, args.stamps + frames, thread, args.n_frames);
+        const Shared s = shared_of(base, args.stride, args.n_frames);
+        const int n_places = placed ? __ldcg(args.n_places + sequence) : 0;
+        if constexpr (placed)
+                for (int c = thread; c < n_early && c * DCI_GPU_CHUNK < n_places; c += n_threads)
+                        s.chunks[c] = places_at(args, row, head, c);
         ptx_take_turn();
         /* All of this is on its way at the same time. */
         const int32_t early = thread < args.stride ? __ldca(positions + thread) : 0;
-        const int count = __ldca(args.counts + list);
+        int count = __ldca(args.counts + list);
         const int32_t header[3] = {__ldca(args.sink_end + sequence), __ldca(args.recent_begin + sequence),
                                    __ldca(args.n_tokens + sequence)};
-
-        const Shared s = shared_of(base, args.stride, args.n_frames);
-        for (int e = thread; e < count; e += n_threads) {
-                s.positions[e] = e == thread ? early : __ldca(positions + e);
-                s.frame[e] = -1;
-        }
-        if (thread == 0)
+        if (thread == 0) {
                 stayed = 0;
+                args.out_counts[list] = count;
+        }
+        if constexpr (placed) {
+                __syncthreads();
+                count = find_places(args, s, row, head, list, count, n_places, early, &stayed);
+        } else {
+                for (int e = thread; e < count; e += n_threads) {
+                        s.positions[e] = e == thread ? early : __ldca(positions + e);
+                        s.frame[e] = -1;
+                }
+        }
         __syncthreads();
         const int shift = args.unit_shift;
         find_hits(s, count, shift, args.n_frames, first, args.tags + frames, args.stamps + frames, now);
@@ -300,13 +440,7 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         __syncthreads();
         const uint32_t n_placed = place_misses(args, s, count, list, frames, n_misses, now, sums);
 
-        int n_stayed = 0;
-        for (int e = thread; e < count; e += n_threads) {
-                const int position = s.positions[e], f = s.frame[e];
-                args.out_slots[list * args.stride + e] =
-                        f >= 0 ? args.first_slot + (f << shift) + (position & ((1 << shift) - 1)) : ~position;
-                n_stayed += f < 0;
-        }
+        const int n_stayed = put_slots<placed>(args, s, list, count);
         if (n_placed < n_misses) { /* the same for all threads */
                 const int of_warp = __reduce_add_sync(0xffffffffu, n_stayed);
                 if ((thread & 31) == 0 && of_warp > 0)
@@ -314,7 +448,6 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
                 __syncthreads();
         }
         if (thread == 0) {
-                args.out_counts[list] = count;
                 args.n_items[list] = (int32_t)n_placed;
                 args.counters[3 * held] += asked;
                 args.counters[3 * held + 1] += n_placed;
@@ -324,9 +457,35 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         }
 }
 
-extern "C" size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames)
+static size_t shared_of_kernel(int32_t stride, int32_t n_frames, bool placed)
 {
-        return shared_bytes(stride, n_frames) + 1024;
+        return shared_bytes(stride, n_frames) + (placed ? placed_bytes(stride) : 0);
+}
+
+extern "C" size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames, bool placed)
+{
+        return shared_of_kernel(stride, n_frames, placed) + 1024;
+}
+
+/* One block for each change. */
+static __global__ void __launch_bounds__(128) forget_kernel(const __grid_constant__ dci_gpu_forget_args args)
+{
+        ptx_take_turn();
+        const int lane = args.changes[2 * blockIdx.x], page = args.changes[2 * blockIdx.x + 1];
+        int32_t *tags = args.tags + (uint64_t)lane * args.n_frames;
+        for (int f = threadIdx.x; f < args.n_frames; f += 128)
+                if (tags[f] >= 0 && tags[f] >> args.shift == page)
+                        tags[f] = -1;
+}
+
+extern "C" dci_status dci_gpu_cuda_forget(struct dci_gpu *gpu, void *stream, const dci_gpu_forget_args *args)
+{
+        (void)gpu;
+        if (args->n == 0 || args->n_frames == 0)
+                return DCI_OK;
+        return dci_gpu_cuda_status(
+                launch_kernel(stream_of(nullptr, stream), dim3((unsigned)args->n), 128, 0, forget_kernel, *args),
+                "%d pages cannot be forgotten", args->n);
 }
 
 extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, const dci_gpu_resolve_args *args)
@@ -338,13 +497,14 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d sequences, %d frames and lists of %d: the device's kernel takes 65535, %d and %d",
                                 args->n_sequences, args->n_frames, args->stride, DCI_GPU_MAX_FRAMES, DCI_GPU_MAX_LIST);
-        const size_t shared = shared_bytes(args->stride, args->n_frames);
+        const bool placed = args->n_places != nullptr;
+        const size_t shared = shared_of_kernel(args->stride, args->n_frames, placed);
         if (shared + 1024 > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->n_frames, args->stride, shared + 1024, cuda->shared_bytes);
         return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
                                                  dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
-                                                 shared, resolve_kernel, *args),
+                                                 shared, placed ? resolve_kernel<true> : resolve_kernel<false>, *args),
                                    "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }

@@ -3,9 +3,13 @@
 /* Reference of cuda/resolve.cu: finds tokens of a list in the hot buffer; evicts frames (LRU) for missing ones. */
 #include "gpu/gpu_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* One list with the frames of its lane. */
+#include "gpu/host/reference.h"
+
+/* One list with the frames of its lane. Of a contiguous copy, items begin as the list's rows, ascending, and the
+ * numbers of their entries: an item is written after all rows before it were read. */
 typedef struct lane {
         const dci_gpu_resolve_args *args;
         const int32_t *positions;
@@ -61,15 +65,56 @@ static int32_t next_victim(lane *l)
         return -1;
 }
 
+/* What the units are of: positions, or rows of a copy. */
+static int32_t row_at(const lane *l, int32_t at)
+{
+        return l->args->n_places != NULL ? l->items[at].position : l->positions[at];
+}
+
+static int32_t entry_at(const lane *l, int32_t at)
+{
+        return l->args->n_places != NULL ? l->items[at].slot : at;
+}
+
 /* Entries [at, the result) of the list are of one unit: they get its slots, or are read in the pool if frame is -1. */
 static int32_t place_unit(lane *l, int32_t at, int32_t frame)
 {
-        const int32_t shift = l->args->unit_shift, unit = l->positions[at] >> shift;
-        for (; at < l->count && l->positions[at] >> shift == unit; at++)
-                l->slots[at] = frame < 0 ? ~l->positions[at]
-                                         : l->args->first_slot + (frame << shift) +
-                                                   (l->positions[at] & (int32_t)((1u << shift) - 1));
+        const int32_t shift = l->args->unit_shift, unit = row_at(l, at) >> shift;
+        for (; at < l->count && row_at(l, at) >> shift == unit; at++)
+                l->slots[entry_at(l, at)] = frame < 0 ? ~l->positions[entry_at(l, at)]
+                                                      : l->args->first_slot + (frame << shift) +
+                                                                (row_at(l, at) & (int32_t)((1u << shift) - 1));
         return at;
+}
+
+static int by_row(const void *a, const void *b)
+{
+        const int32_t x = ((const dci_gpu_item *)a)->position, y = ((const dci_gpu_item *)b)->position;
+        return (x > y) - (x < y);
+}
+
+/* Finds the rows of the copy; entries that have none are read in the pool. */
+static void find_rows(lane *l, int32_t row, int32_t head, int32_t n_places, uint64_t *counters)
+{
+        const dci_gpu_resolve_args *args = l->args;
+        int32_t n = 0;
+        for (int32_t e = 0; e < l->count; e++) {
+                const int32_t candidate = l->positions[e] - args->sink;
+                int32_t place = -1;
+                if (candidate >= 0 && candidate < n_places)
+                        memcpy(&place,
+                               dci_gpu_chunk_of(&args->places, (uint64_t)row, (uint64_t)head,
+                                                (uint64_t)candidate / DCI_GPU_CHUNK) +
+                                       (uint64_t)candidate % DCI_GPU_CHUNK * sizeof place,
+                               sizeof place);
+                if (place >= 0)
+                        l->items[n++] = (dci_gpu_item){place, e};
+                else
+                        l->slots[e] = ~l->positions[e];
+        }
+        counters[2] += (uint64_t)(l->count - n);
+        l->count = n;
+        qsort(l->items, (size_t)n, sizeof *l->items, by_row);
 }
 
 static void resolve(lane *l, int32_t *n_items, uint64_t *counters)
@@ -77,7 +122,7 @@ static void resolve(lane *l, int32_t *n_items, uint64_t *counters)
         const dci_gpu_resolve_args *args = l->args;
         *n_items = 0;
         for (int32_t at = 0; at < l->count;) {
-                const int32_t frame = find(l, l->positions[at] >> args->unit_shift);
+                const int32_t frame = find(l, row_at(l, at) >> args->unit_shift);
                 if (frame >= 0) {
                         l->stamps[frame] = *args->now;
                         set_hit(l, frame);
@@ -86,9 +131,9 @@ static void resolve(lane *l, int32_t *n_items, uint64_t *counters)
                 at = place_unit(l, at, frame);
         }
         for (int32_t at = 0; at < l->count;) {
-                const int32_t begin = at, unit = l->positions[at] >> args->unit_shift;
-                if (l->slots[at] >= 0) {
-                        at = place_unit(l, at, (l->slots[at] - args->first_slot) >> args->unit_shift);
+                const int32_t begin = at, unit = row_at(l, at) >> args->unit_shift, slot = l->slots[entry_at(l, at)];
+                if (slot >= 0) {
+                        at = place_unit(l, at, (slot - args->first_slot) >> args->unit_shift);
                         continue;
                 }
                 const int32_t frame = next_victim(l);
@@ -121,11 +166,23 @@ void dci_gpu_ref_resolve(const dci_gpu_resolve_args *args)
                                   .stamps = args->stamps + frames,
                                   .items = args->items + first,
                                   .age = DCI_GPU_AGES};
+                        if (args->n_places != NULL)
+                                find_rows(&l, args->rows[i], h, args->n_places[i], args->counters + held * 3);
                         resolve(&l, &args->n_items[list], args->counters + held * 3);
                         args->out_counts[list] = args->counts[list];
                 }
                 args->out_header[i] = args->sink_end[i];
                 args->out_header[args->n_sequences + i] = args->recent_begin[i];
                 args->out_header[2 * args->n_sequences + i] = args->n_tokens[i];
+        }
+}
+
+void dci_gpu_ref_forget(const dci_gpu_forget_args *args)
+{
+        for (int32_t i = 0; i < args->n; i++) {
+                int32_t *tags = args->tags + (uint64_t)args->changes[2 * i] * (uint64_t)args->n_frames;
+                for (int32_t f = 0; f < args->n_frames; f++)
+                        if (tags[f] >= 0 && tags[f] >> args->shift == args->changes[2 * i + 1])
+                                tags[f] = -1;
         }
 }

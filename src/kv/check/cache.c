@@ -8,33 +8,46 @@
 
 #include "kv/check/check.h"
 #include "kv/clusters.h"
+#include "kv/contiguous.h"
 #include "kv/geometry.h"
 #include "kv/pool.h"
 #include "kv/worker.h"
 
 /* --- blocks ------------------------------------------------------------------------------------------------------- */
 
-static dci_status check_pool(const dci_kv *kv)
+static dci_status check_pool(const dci_kv_pool *pool, size_t n_bytes)
 {
-        const dci_kv_pool *pool = &kv->pool;
         if (pool->n_blocks > pool->max_blocks || pool->n_free > pool->n_blocks ||
             pool->block_capacity < pool->n_blocks || (pool->n_free > 0 && pool->free_capacity < pool->n_free))
                 return dci_fail(
                         DCI_ERR_FORMAT, "%zu blocks of at most %zu, %zu of them free, with room for %zu and %zu",
                         pool->n_blocks, pool->max_blocks, pool->n_free, pool->block_capacity, pool->free_capacity);
-        if (kv->config.layout != NULL)
+        if (pool->block_bytes == 0)
                 return DCI_OK;
         if (pool->n_pieces > pool->piece_capacity || dci_kv_pool_blocks(pool, pool->n_pieces) != pool->n_blocks ||
-            pool->n_gaps > pool->n_pieces || (pool->n_pieces - pool->n_gaps) * pool->piece_bytes != kv->row_bytes)
+            pool->n_gaps > pool->n_pieces || (pool->n_pieces - pool->n_gaps) * pool->piece_bytes != n_bytes)
                 return dci_fail(
                         DCI_ERR_FORMAT,
                         "%zu pieces, %zu of them gaps, of %zu blocks and %zu bytes for %zu blocks and %zu bytes",
-                        pool->n_pieces, pool->n_gaps, pool->piece_blocks, pool->piece_bytes, pool->n_blocks,
-                        kv->row_bytes);
+                        pool->n_pieces, pool->n_gaps, pool->piece_blocks, pool->piece_bytes, pool->n_blocks, n_bytes);
         return DCI_OK;
 }
 
 /* Blocks of one table, each once. */
+static dci_status check_blocks(const dci_kv_pool *pool, const dci_kv_sequence *sequence, const int32_t *table, size_t n,
+                               uint32_t *counts, dci_kv_marks *marks)
+{
+        DCI_TRY(dci_kv_marks_clear(marks, pool->n_blocks));
+        for (size_t b = 0; b < n; b++) {
+                const int32_t block = table[b];
+                if (block < 0 || (size_t)block >= pool->n_blocks || !dci_kv_mark(marks, (size_t)block))
+                        return dci_fail(DCI_ERR_FORMAT, "sequence %lld has block %d of %zu, which is not, or twice",
+                                        (long long)sequence->id, (int)block, pool->n_blocks);
+                counts[block]++;
+        }
+        return DCI_OK;
+}
+
 static dci_status check_table(const dci_kv *kv, const dci_kv_sequence *sequence, uint32_t *counts, dci_kv_marks *marks)
 {
         const size_t n = dci_kv_blocks_of(kv, sequence->n + sequence->n_reserved);
@@ -43,21 +56,12 @@ static dci_status check_table(const dci_kv *kv, const dci_kv_sequence *sequence,
                 return dci_fail(DCI_ERR_FORMAT, "sequence %lld has %zu tokens and %zu reserved in %zu blocks of %zu",
                                 (long long)sequence->id, sequence->n, sequence->n_reserved, sequence->n_table,
                                 kv->config.page_tokens);
-        DCI_TRY(dci_kv_marks_clear(marks, kv->pool.n_blocks));
-        for (size_t b = 0; b < sequence->n_table; b++) {
-                const int32_t block = sequence->table[b];
-                if (block < 0 || (size_t)block >= kv->pool.n_blocks || !dci_kv_mark(marks, (size_t)block))
-                        return dci_fail(DCI_ERR_FORMAT, "sequence %lld has block %d of %zu, which is not, or twice",
-                                        (long long)sequence->id, (int)block, kv->pool.n_blocks);
-                counts[block]++;
-        }
-        return DCI_OK;
+        return check_blocks(&kv->pool, sequence, sequence->table, sequence->n_table, counts, marks);
 }
 
 /* Every block is had by as many tables as it is counted for, and is free if by none. */
-static dci_status check_owners(const dci_kv *kv, const uint32_t *counts, dci_kv_marks *marks)
+static dci_status check_owners(const dci_kv_pool *pool, const uint32_t *counts, dci_kv_marks *marks)
 {
-        const dci_kv_pool *pool = &kv->pool;
         size_t used = 0;
         for (size_t b = 0; b < pool->n_blocks; b++) {
                 if (pool->refs[b] != counts[b])
@@ -109,7 +113,51 @@ static dci_status check_sequences(const dci_kv *kv, uint32_t *counts, dci_kv_mar
                 DCI_TRY(check_table(kv, sequence, counts, marks));
                 DCI_TRY(check_sequence(kv, sequence, marks));
         }
-        return check_owners(kv, counts, marks);
+        return check_owners(&kv->pool, counts, marks);
+}
+
+/* --- contiguous copies -------------------------------------------------------------------------------------------- */
+
+/* The copy of one layer and head has the candidates of the lists, whose places say so. */
+static dci_status check_copy(const dci_kv *kv, const dci_kv_sequence *sequence, size_t layer, size_t head)
+{
+        const size_t owner = dci_kv_anchor_of(kv, layer), per_page = kv->config.page_tokens;
+        const size_t copied = dci_kv_copied_number(kv, layer);
+        const int32_t *places = dci_kv_copy_places(kv, sequence, dci_kv_copied_number(kv, owner), head);
+        int32_t wanted[DCI_KV_TILE];
+        size_t batch = 0;
+        for (size_t p = 0; p < sequence->copy.n_table; p++) {
+                const int32_t *there = dci_kv_copy_ids(kv, copied, sequence->copy.table[p], head);
+                dci_kv_listed_page(kv, &sequence->layers[owner], head, p, &batch, wanted);
+                for (size_t i = 0; i < per_page; i++)
+                        if (there[i] != wanted[i] || (there[i] >= 0 && places[there[i]] != (int32_t)(p * per_page + i)))
+                                return dci_fail(DCI_ERR_FORMAT,
+                                                "sequence %lld, layer %zu, kv head %zu: row %zu of the copy is of "
+                                                "candidate %d, expected %d",
+                                                (long long)sequence->id, layer, head, p * per_page + i, (int)there[i],
+                                                (int)wanted[i]);
+        }
+        return DCI_OK;
+}
+
+static dci_status check_copies(const dci_kv *kv, uint32_t *counts, dci_kv_marks *marks)
+{
+        for (size_t i = 0; i < kv->n_sequences; i++) {
+                const dci_kv_sequence *sequence = kv->sequences[i];
+                const dci_kv_copy *copy = &sequence->copy;
+                if (copy->n_table > copy->table_capacity || copy->n_places > copy->place_capacity)
+                        return dci_fail(DCI_ERR_FORMAT,
+                                        "sequence %lld has %zu pages and %zu places, but room for %zu, %zu",
+                                        (long long)sequence->id, copy->n_table, copy->n_places, copy->table_capacity,
+                                        copy->place_capacity);
+                DCI_TRY(check_blocks(&kv->copies, sequence, copy->table, copy->n_table, counts, marks));
+                if (!dci_kv_copies_current(kv, sequence))
+                        continue;
+                for (size_t l = 0; l < kv->config.n_layers; l++)
+                        for (size_t h = 0; h < kv->config.n_kv_heads && kv->layer_modes[l] == DCI_KV_LAYER_SPARSE; h++)
+                                DCI_TRY(check_copy(kv, sequence, l, h));
+        }
+        return check_owners(&kv->copies, counts, marks);
 }
 
 /* --- what forks share --------------------------------------------------------------------------------------------- */
@@ -186,7 +234,7 @@ static dci_status check_shared(const dci_kv *kv)
                 return status;
         const size_t said = atomic_load(&((dci_kv *)(uintptr_t)kv)->chunk_total);
         const size_t bytes = atomic_load(&((dci_kv *)(uintptr_t)kv)->bytes);
-        if (n_bytes != said || said + kv->row_bytes > bytes)
+        if (n_bytes != said || said + kv->row_bytes + kv->copy_bytes > bytes)
                 return dci_fail(
                         DCI_ERR_FORMAT,
                         "summaries take %zu bytes and rows %zu, but %zu are counted as summaries and %zu in all",
@@ -199,10 +247,13 @@ static dci_status check_shared(const dci_kv *kv)
 static dci_status check_structure(const dci_kv *kv)
 {
         dci_kv_marks marks = {.context = kv->context};
-        DCI_TRY(check_pool(kv));
-        const size_t n_blocks = kv->pool.n_blocks;
+        DCI_TRY(check_pool(&kv->pool, kv->row_bytes));
+        DCI_TRY(check_pool(&kv->copies, kv->copy_bytes));
+        const size_t n_blocks = kv->pool.n_blocks + kv->copies.n_blocks;
         uint32_t *counts = dci_calloc(kv->context, n_blocks, sizeof *counts);
         dci_status status = counts == NULL ? DCI_ERR_MEMORY : check_sequences(kv, counts, &marks);
+        if (status == DCI_OK)
+                status = check_copies(kv, counts + kv->pool.n_blocks, &marks);
         dci_kv_marks_free(&marks);
         dci_free(kv->context, counts, n_blocks, sizeof *counts);
         return status == DCI_OK ? check_shared(kv) : status;

@@ -110,11 +110,11 @@ static dci_status load_blocks(loading *l)
         dci_kv *kv = l->kv;
         dci_kv_sequence *sequence = l->sequence;
         const size_t n_blocks = dci_kv_blocks_of(kv, l->n);
-        dci_status status = dci_kv_pool_ready(kv, n_blocks);
+        dci_status status = dci_kv_pool_ready(kv, &kv->pool, n_blocks);
         if (status == DCI_OK)
                 status = dci_kv_grow_table(kv, sequence, n_blocks);
         while (status == DCI_OK && sequence->n_table < n_blocks)
-                sequence->table[sequence->n_table++] = dci_kv_pool_alloc(kv);
+                sequence->table[sequence->n_table++] = dci_kv_pool_alloc(&kv->pool);
         for (size_t i = 0; i < kv->config.n_layers && status == DCI_OK; i++) {
                 sequence->layers[i].n = l->n;
                 for (size_t h = 0; h < kv->config.n_kv_heads && status == DCI_OK; h++)
