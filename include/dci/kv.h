@@ -515,6 +515,7 @@ typedef struct dci_kv_config {
          * mean; above 0 and up to 100; 0 (default): 1.5
          */
         double deviation_weight;
+        /**
          * 1: for a device (dci_gpu_kv_create), keys and values of the layers that are not dense are in host memory a
          * second time, in the order of their groups, so that a page of a tree or of a stored order, or a cluster, is
          * fetched as contiguous memory instead of as scattered rows. With GROUP_TREE, CLUSTER, SEGMENT and REORDERED
