@@ -827,10 +827,10 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
  */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 /**
- * Begins a sequence with what a file holds: under the same budget, window, combine and estimate_share, plans are those
- * of the sequence that was saved. The config must have the same shape, dtype, scale, page_tokens, stages, bits, sink,
- * rollback, frozen_prompt and seed; what differs is named. Clusters are those that were saved; the config's fields
- * apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.
+ * Begins a sequence with what a file holds: under the same budget, what it counts, window, combine and estimate_share,
+ * plans are those of the sequence that was saved. The config must have the same shape, dtype, scale, page_tokens,
+ * stages, bits, sink, rollback, frozen_prompt and seed; what differs is named. Clusters are those that were saved; the
+ * config's fields apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.
  */
 DCI_API dci_status dci_kv_load(dci_kv *kv, const char *path, int64_t *out_sequence);
 
