@@ -26,7 +26,8 @@ static void live(const dci_kv_config *config, const char *what)
                            {0, &data, PROMPT - 9, 1}};
         t.what = what;
         turns[2].sequence = twin_fork(&t, turns[0].sequence, PROMPT - 9);
-        for (size_t s = 0; s < steps(44); s++) {
+        const size_t n = config->preset == DCI_KV_SNAPKV ? 120 : 44; /* kept tokens outgrow the ring */
+        for (size_t s = 0; s < steps(n); s++) {
                 twin_step(&t, 3, turns, NULL, true);
                 twin_maintain(&t);
                 for (size_t i = 0; i < 3; i++)
