@@ -26,7 +26,8 @@ static void live(const dci_kv_config *config, const char *what)
                            {0, &data, PROMPT - 9, 1}};
         t.what = what;
         turns[2].sequence = twin_fork(&t, turns[0].sequence, PROMPT - 9);
-        for (size_t s = 0; s < steps(60); s++) {
+        const size_t n = config->preset == DCI_KV_SNAPKV ? 120 : 44; /* kept tokens outgrow the ring */
+        for (size_t s = 0; s < steps(n); s++) {
                 twin_step(&t, 3, turns, NULL, true);
                 twin_maintain(&t);
                 for (size_t i = 0; i < 3; i++)
@@ -68,12 +69,11 @@ END_TEST
 START_TEST(shares_are_the_cpus)
 {
         static const double shares[] = {0.1, 0.3, 0.5};
-        for (size_t i = 0; i < COUNT(shares) && !kind_left_out(_i); i++) {
-                dci_kv_config config = config_of(_i, (int32_t)i);
-                config.budget = 160;
-                config.budget_share = shares[i];
+        dci_kv_config config = config_of(_i, _i % DCI_KV_COUNTS);
+        config.budget = 160;
+        config.budget_share = shares[_i % 3];
+        if (!kind_left_out(_i))
                 live(&config, "a share");
-        }
 }
 END_TEST
 

@@ -847,7 +847,7 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
  */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 /**
- * Begins a sequence with what a file holds: under the same budget, window, combine, estimate_share and
+ * Begins a sequence with what a file holds: under the same budget, what it counts, window, combine, estimate_share and
  * deviation_weight, plans are those of the sequence that was saved. The config must have the same shape, dtype, scale,
  * page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what differs is named. Clusters are those that were
  * saved; the config's fields apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.

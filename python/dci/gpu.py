@@ -198,7 +198,7 @@ class GPUKVCache(KVBase):
                 as for KVCache; dim_k is 64, 96, 128 or 256, and dim_v the same, with at most 16 query heads per kv head.
     max_sequences
                 at the same time, 1 to 4,096; the device has a place for each from the start. max_tokens: of a sequence.
-    ring_tokens latest tokens on the device, at least the budget; None: that.
+    ring_tokens latest tokens on the device, at least the budget, or the recent tokens that do not count in it; None: that.
     hot_tokens  of the buffer of fetched tokens, per sequence, sparse layer and kv head; None: twice the budget.
     gather      how rows that are not on the device come there: "mapped" (a kernel reads them in host memory), "staged",
                 "batched", "copies", or "direct" (not at all: attention reads them in host memory).

@@ -269,7 +269,8 @@ def enable(
 
     model       a causal language model, or a PEFT model around one; what it cannot be is refused before anything changes
     preset      "sketch", "sketch+lowbit", "full", or another of dci.KVCache's (docs/presets.md)
-    budget      most tokens that a kv head attends to in a step
+    budget      most tokens that a kv head attends to in a step; published=True and budget_counts, of dci.KVCache, say which
+                of them count
     observe     how many queries of a prompt's end learned codes are fitted to, and choices made once look at
     dtype       how keys and values are stored: "float32", "float16" or "bfloat16"; None: as the model computes them
     context     threads and instruction set (dci.Context)
