@@ -94,6 +94,8 @@ static const struct {
         {"kmeans --base x --clusters 5 --tolerance 0", "--tolerance wants a number above 0"},
         {"kmeans --base x --clusters 5 --iter 100001", "--iter wants an integer of 0 to 100000"},
         {"kv", "data is missing: --trace or --synthetic"},
+        {"kv --synthetic 4096 --extend 8192", "--extend needs --trace"},
+        {"kv --trace a --promotion-subseq 0.6", "--promotion-subseq wants a number from 0 to 0.5, or -1, not '0.6'"},
         {"kv --trace t --synthetic 4096", "--trace and --synthetic exclude each other"},
         {"kv --synthetic 100", "--synthetic wants an integer of 2048 to 4194304, not '100'"},
         {"kv --trace a,,b", "--trace wants folders, comma separated, not 'a,,b'"},

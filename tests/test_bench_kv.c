@@ -434,9 +434,24 @@ START_TEST(leaves_are_searched_or_ranked_by_their_means)
 }
 END_TEST
 
+/* Levels and P-DCI of the tree, of a trace that is made longer. */
+START_TEST(trees_of_longer_traces_have_levels)
+{
+        json_t *report = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--extend", "9000",
+                                          "--promotion-subseq", "0.5", "--simple-indices", "2", "--retrieve", "0.5"));
+        json_t *plain = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300"));
+        ck_assert_double_eq(bench_number(report, 0, "prompt") - bench_number(plain, 0, "prompt"), 9000 - 7680);
+        ck_assert_double_eq(bench_number(report, 0, "promotion_subseq"), 0.5);
+        ck_assert_double_eq(bench_number(report, 0, "simple_indices"), 2);
+        ck_assert_double_eq(bench_number(report, 0, "retrieve"), 0.5);
+        ck_assert_double_gt(bench_number(report, 0, "share"), 0.1);
+}
+END_TEST
+
 int main(void)
 {
-        const bench_test tests[] = {{each_preset_at_each_budget_is_a_row_with_its_fields, 0},
+        const bench_test tests[] = {{trees_of_longer_traces_have_levels, 0},
+                                    {each_preset_at_each_budget_is_a_row_with_its_fields, 0},
                                     {what_attends_to_everything_does_not_err, 0},
                                     {topk_of_one_head_is_the_exact_optimum, 2},
                                     {topk_is_the_optimum_of_several_heads_too_and_streaming_takes_the_latest, 2},
