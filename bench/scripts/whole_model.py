@@ -93,6 +93,9 @@ class Results:
     def add(self, what: dict[str, Any], figures: dict[str, Any]) -> None:
         self.rows = [row for row in self.rows if row["what"] != what]
         self.rows.append({"what": what, **figures})
+        self.write()
+
+    def write(self) -> None:
         for path in self.paths:
             partial = path.with_name(path.name + ".part")
             partial.write_text(json.dumps({"rows": self.rows}, indent=1) + "\n")
