@@ -182,6 +182,7 @@ UNIQUE = (
     "NOTE: the population of the village is {c}.",
     "NOTE: the door code of the archive is {c}.",
 )
+KINDS = ("single", "multi-key", "multi-value", "list")
 SEVERAL = ("User {n} owns the ticket with number {c}.", "\n\nUser {n} owns the ticket with number")
 
 
@@ -235,6 +236,7 @@ def answer(tokenizer: Any, decoder: Any, begin: str, n: int) -> list[int]:
 def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The share of planted records that answers name."""
     document, questions = plant(read_text(options.text)[options.skip :], options, tokenizer)
+    questions = [question for question in questions if question["kind"] in options.kind]
     found = specs(options.preset, options.budget, options.kept, options.config)
     reader, arms = arms_of(model, found, options.device, options.prompt + 1024)
     read, at_once = reader.read(tokenizer(document, return_tensors="pt").input_ids), options.protocol == ["prompt"]
@@ -286,6 +288,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--prompt", type=int, help="tokens of the prompt (default 6656; long: 2048)")
     parser.add_argument("--steps", type=int, help="tokens after it (default 512; long: 6144)")
     parser.add_argument("--records", type=int, default=12, help="lookup: records that look alike (default 12, at most 17)")
+    parser.add_argument("--kind", default=",".join(KINDS), help=f"lookup: comma separated, of {', '.join(KINDS)}")
     parser.add_argument("--protocol", help="lookup and tasks: prompt, steps (default steps; tasks: both)")
     parser.add_argument("--task", default=",".join(TASKS), help="comma separated (default: all)")
     parser.add_argument("--lengths", type=numbers, help="tokens (default: 4096,8192; lengths: 1024,2048,4096,8192)")
@@ -330,9 +333,10 @@ def check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     options.steps = options.steps or (6144 if what == "long" else 512)
     options.lengths = options.lengths or ([1024, 2048, 4096, 8192] if what == "lengths" else [4096, 8192])
     options.protocol = (options.protocol or ("prompt,steps" if what == "tasks" else "steps")).split(",")
-    options.task = options.task.split(",")
+    options.task, options.kind = options.task.split(","), options.kind.split(",")
     options.folder = options.out
-    for name, given, known in (("task", options.task, TASKS), ("protocol", options.protocol, ("prompt", "steps"))):
+    named = (("task", TASKS), ("kind", KINDS), ("protocol", ("prompt", "steps")))
+    for name, given, known in ((name, getattr(options, name), known) for name, known in named):
         unknown = [word for word in given if word not in known]
         if unknown:
             parser.error(f"--{name} has {unknown[0]!r}, expected of {', '.join(known)}")

@@ -10,7 +10,7 @@ single      a needle: one secret number in the text; the seed says at which dept
 multikey    eight of one form with different keys, one of them asked for
 multivalue  four numbers of one key, all asked for; three other keys have one each
 multiquery  four keys asked for in one question, among eight
-variables   a variable gets a number, others get it from one another; those that have it are asked for, a second chain distracts
+variables   a variable gets a number, others get it from one another; it is asked who has it; a second chain distracts
 common      a numbered list of words: ten come ten times as often as the others
 frequent    words without meaning, as often as a zeta distribution says; the three most frequent are asked for
 lookups     sixteen keys, asked for in three turns, and in two forks of the conversation after them
@@ -324,16 +324,15 @@ def frequent(make: Maker, draw: random.Random, seed: int, length: int) -> Sample
     begin = "Read the following coded text and keep track of how often each coded word appears.\n"
     text = "\nQuestion: What are the three coded words that appear most often?\nAnswer: The three most frequent words are:"
     words = coined(draw, 200)
-    weights = [rank**-2.0 for rank in range(1, len(words) + 1)]
-    every = draw.choices(words, weights, k=length)
+    total = sum(rank**-2.0 for rank in range(1, len(words) + 1))
 
     def coded(n: int) -> str:
-        return begin + " ".join(every[:n]) + "." + text
+        every = [word for rank, word in enumerate(words, 1) for _ in range(round(n * rank**-2.0 / total))]
+        random.Random(seed).shuffle(every)
+        return begin + " ".join(every) + "." + text
 
     found = until(make, length, coded)
-    shown = found[len(begin) : -len(text) - 1].split()
-    most = sorted(set(shown), key=lambda word: (-shown.count(word), word))[:3]
-    return Sample(found[: -len(text)], (Question(text, tuple(most), 24),))
+    return Sample(found[: -len(text)], (Question(text, tuple(words[:3]), 24),))
 
 
 def lookups(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:

@@ -102,3 +102,30 @@ def test_agreement_with_the_cpu(whole: Any, tmp_path: Any, capsys: Any) -> None:
     capsys.readouterr()
     language.main([*agree.split(), *device])
     assert "divergence" not in capsys.readouterr().out and json.loads(file.read_text())["rows"] == rows
+
+
+def test_tasks_on_the_device(whole: Any, tmp_path: Any) -> None:
+    """A prompt that the model has read once, and caches of dci on the device."""
+    arms = importlib.import_module("language_model_arms")
+    model = sharpened(whole, "tiny", whole.arms.Machine("0" if GPU else "host"))
+    ids = torch.randint(2, 500, (1, 300), generator=torch.Generator().manual_seed(1))
+    small = '{"window": 16, "sink": 4, "rollback": 16, "dense_layers": 1}'
+    found = arms.specs("full,sketch,snapkv", "128", "common", small)
+    reader, every = arms.arms_of(model, found, "cuda" if GPU else "host", 512)
+    prompt = reader.read(ids)
+    for _ in range(2):  # engines and graphs of the first time serve the second
+        logits = {}
+        for arm in every:
+            decoder = arm.after(prompt)
+            for token in (7, 8):
+                decoder.feed([token])
+            fork = decoder.fork()
+            fork.feed([9])
+            fork.close()
+            logits[arm.name] = decoder.feed([10]).float()
+            decoder.close()
+        own, full = logits[arms.OWN], logits["full"]
+        assert (own - full).abs().max() < 0.1 * own.std()
+        assert all(torch.isfinite(one).all() for one in logits.values())
+    for arm in every:
+        arm.close()
