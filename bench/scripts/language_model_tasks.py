@@ -7,15 +7,15 @@ LongGenBench (Liu et al. 2024: long outputs), with words and filler of our own. 
 length alone, and the same each time.
 
 single      a needle: one secret number in the text; the seed says at which depth, in fifths of the text
-multikey    eight of one form with different keys, one of them asked for
+multikey    four of one form with different keys, one of them asked for
 multivalue  four numbers of one key, all asked for; three other keys have one each
-multiquery  four keys asked for in one question, among eight
+multiquery  four keys with a number each, all asked for in one question
 variables   a variable gets a number, others get it from one another; it is asked who has it; a second chain distracts
 common      a numbered list of words: ten come ten times as often as the others
 frequent    words without meaning, as often as a zeta distribution says; the three most frequent are asked for
-lookups     sixteen keys, asked for in three turns, and in two forks of the conversation after them
-list        eight records in the text, all of them asked for
-json        six records in sentences, wanted as an array of objects
+lookups     eight keys, some asked for in three turns, and in two forks of the conversation after them
+list        six records in the text, all of them asked for
+json        five records in sentences, wanted as an array of objects
 chain       twelve operations with numbers in the text; the answer carries them out one after another, a line each
 """
 
@@ -246,7 +246,7 @@ def single(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
 
 
 def multikey(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
-    names, codes = keys(draw, 8), numbers(draw, 8)
+    names, codes = keys(draw, 4), numbers(draw, 4)
     question = asked(names[0], codes[0])
     lines = [NEEDLE.format(*pair) for pair in zip(names, codes)]
     draw.shuffle(lines)
@@ -265,19 +265,20 @@ def multivalue(make: Maker, draw: random.Random, seed: int, length: int) -> Samp
 
 
 def multiquery(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
-    names, codes = keys(draw, 8), numbers(draw, 8)
+    names, codes = keys(draw, 4), numbers(draw, 4)
     lines = [NEEDLE.format(*pair) for pair in zip(names, codes)]
     draw.shuffle(lines)
-    those = joined([f"the {name}" for name in names[:4]])
-    text = f"\nQuestion: What are the secret numbers of {those}?\nAnswer: The secret number of the {names[0]} is"
-    question = Question(text, tuple(codes[:4]), 80)
+    those = joined([f"the {name}" for name in names])
+    text = f"\nQuestion: What are the secret numbers of {those}?\nAnswer: The secret numbers of {those} are"
+    question = Question(text, tuple(codes), 60)
     return Sample(make.around(draw, length, HIDDEN, lines, text), (question,))
 
 
 TRACED = (
-    "Assignments of variables are hidden in the following text. Follow them.\n"
-    "VAR one = 11111\nVAR two = VAR one\nVAR three = 22222\n"
-    "Question: Which variables have the value 11111?\nAnswer: The variables with the value 11111 are: one, two\n"
+    "Assignments of variables are hidden in the following text. Follow them. An example:\n"
+    "VAR BOKIDU = 11111\nVAR SEMALO = VAR BOKIDU\nVAR TUGARI = 22222\n"
+    "Question: Which variables have the value 11111?\nAnswer: The variables with the value 11111 are: BOKIDU, SEMALO\n"
+    "The text:\n"
 )
 
 
@@ -336,7 +337,7 @@ def frequent(make: Maker, draw: random.Random, seed: int, length: int) -> Sample
 
 
 def lookups(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
-    names, codes = keys(draw, 16), numbers(draw, 16)
+    names, codes = keys(draw, 8), numbers(draw, 8)
     lines = [NEEDLE.format(*pair) for pair in zip(names, codes)]
     questions = [asked(*pair) for pair in zip(names[:5], codes)]
     draw.shuffle(lines)
@@ -344,25 +345,25 @@ def lookups(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
 
 
 def listing(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
-    names, codes = keys(draw, 8), numbers(draw, 8)
+    names, codes = keys(draw, 6), numbers(draw, 6)
     lines = [NEEDLE.format(*pair) for pair in zip(names, codes)]
     text = (
-        "\nQuestion: List all eight secret numbers in the text, in the order in which they come.\n"
+        "\nQuestion: List all six secret numbers in the text, in the order in which they come.\n"
         f"Answer:\nThe secret number of the {names[0]} is"
     )
-    question = Question(text, tuple(codes), 25 * 8, "\n\n")
+    question = Question(text, tuple(codes), 25 * 6, "\n\n")
     return Sample(make.around(draw, length, HIDDEN, lines, text), (question,))
 
 
 def records(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
     begin = "Some guests and the numbers of their tickets are named in the following text.\n"
-    names, codes = [word.capitalize() for word in coined(draw, 6)], numbers(draw, 6)
+    names, codes = [word.capitalize() for word in coined(draw, 5)], numbers(draw, 5)
     lines = [f"The ticket of guest {name} has the number {code}." for name, code in zip(names, codes)]
     text = (
-        "\nQuestion: Write all six guests and tickets in the text as a JSON array of objects, in their order.\n"
+        "\nQuestion: Write all five guests and tickets in the text as a JSON array of objects, in their order.\n"
         f'Answer:\n[{{"guest": "{names[0]}", "ticket": {codes[0]}}},'
     )
-    question = Question(text, tuple(f"{n}={c}" for n, c in zip(names[1:], codes[1:])), 28 * 6, "]", "pairs")
+    question = Question(text, tuple(f"{n}={c}" for n, c in zip(names[1:], codes[1:])), 28 * 5, "]", "pairs")
     return Sample(make.around(draw, length, begin, lines, text), (question,))
 
 
