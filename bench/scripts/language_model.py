@@ -27,8 +27,8 @@ and last queries. Held text goes in token by token.
            steps    each token of a question is a step, as those of the answer
 
 tasks, long and lengths write each result into --json as soon as it is there, and a second run does what is missing. After
---seconds they end with status 75. Tasks are in language_model_tasks.py; where the own cache has less than half of the first
-three seeds right, presets are left out.
+--seconds they end with status 75. Tasks are in language_model_tasks.py; where the own cache has less than a half right,
+presets are left out after three seeds, and it is itself after ten.
 
 agreement compares next-token distributions over --steps held tokens, of the model's own cache and of each preset, on the
 device and on the CPU, in bfloat16 both times; each reads the prompt itself. What the CPU says is kept in --dir, the --top

@@ -21,7 +21,7 @@ from language_model_tasks import Maker, Question, Sample, paragraphs, sentences,
 from whole_model import Results
 
 LEFT = 75  # the status of a run that has not come to its end: EX_TEMPFAIL
-HOPELESS, TRIED = 0.5, 3  # where the own cache has less than a half after three seeds, presets are left out
+HOPELESS, TRIED, ENOUGH = 0.5, 3, 10  # less than a half: presets after three seeds, and the own cache after ten, are left out
 BLOCK = 64  # logits that are compared at a time
 
 Row = dict[str, Any]
@@ -138,9 +138,9 @@ class Asked:
         return statistics.fmean(found), said
 
 
-def is_hopeless(scores: dict[str, float]) -> bool:
+def is_hopeless(scores: dict[str, float], tried: int = TRIED) -> bool:
     """Whether the model's own cache is so far from what counts that presets need not be tried."""
-    return len(scores) >= TRIED and statistics.fmean(scores.values()) < HOPELESS
+    return len(scores) >= tried and statistics.fmean(scores.values()) < HOPELESS
 
 
 class Tasks:
@@ -174,7 +174,7 @@ class Tasks:
         for protocol, found in rows.items():
             own = found[0][1]["scores"]
             for arm, row in found:
-                if str(seed) in row["scores"] or (arm.spec is not None and is_hopeless(own)):
+                if str(seed) in row["scores"] or is_hopeless(own, ENOUGH if arm.spec is None else TRIED):
                     continue
                 self.run.deadline.check()
                 asked = asked or Asked(self.maker.sample(task, seed, length), self.run)

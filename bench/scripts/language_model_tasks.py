@@ -6,14 +6,14 @@ They follow the public descriptions of RULER (Hsieh et al. 2024: needles, variab
 LongGenBench (Liu et al. 2024: long outputs), with words and filler of our own. A sample is made from a task, a seed and a
 length alone, and the same each time.
 
-single      a needle: one secret number in the text; the seed says at which depth, in fifths of the text
+single      a needle: one secret number in the text; the seed says at which depth, in quarters of the text
 multikey    four of one form with different keys, one of them asked for
 multivalue  four numbers of one key, all asked for; three other keys have one each
 multiquery  four keys with a number each, all asked for in one question
 variables   a variable gets a number, others get it from one another; it is asked who has it; a second chain distracts
 common      a numbered list of words: ten come ten times as often as the others
 frequent    words without meaning, as often as a zeta distribution says; the three most frequent are asked for
-lookups     eight keys, some asked for in three turns, and in two forks of the conversation after them
+lookups     eight keys; three asked for in turn, then two more, each in a fork of the conversation
 list        six records in the text, all of them asked for
 json        five records in sentences, wanted as an array of objects
 chain       twelve operations with numbers in the text; the answer carries them out one after another, a line each
