@@ -21,7 +21,7 @@ from language_model_tasks import Maker, Question, Sample, paragraphs, sentences,
 from whole_model import Results
 
 LEFT = 75  # the status of a run that has not come to its end: EX_TEMPFAIL
-HOPELESS, TRIED, ENOUGH = 0.5, 3, 10  # less than a half: presets after three seeds, and the own cache after ten, are left out
+HOPELESS, TRIED, ENOUGH = 0.5, 3, 10  # less than a half: presets are left out after three seeds, the own cache after ten
 BLOCK = 64  # logits that are compared at a time
 
 Row = dict[str, Any]
