@@ -165,8 +165,14 @@ class Maker:
         self.count, self.filler = count, filler
 
     def sample(self, task: str, seed: int, length: int) -> Sample:
-        """Its document and first question together have at most `length` tokens, and hardly less."""
-        return TASKS[task](self, random.Random(f"{task} {seed} {length}"), seed, length)
+        """Its document, questions and the most that answers may have are `length` tokens together, and hardly less."""
+
+        def of(n: int) -> Sample:
+            return TASKS[task](self, random.Random(f"{task} {seed} {length}"), seed, n)
+
+        first, *later = (*(whole := of(length)).turns, *whole.forks)
+        answers = first.tokens + sum(self.count(question.text) + question.tokens for question in later)
+        return of(length - answers)
 
     def around(
         self, draw: random.Random, length: int, begin: str, lines: list[str], end: str, depth: float | None = None
