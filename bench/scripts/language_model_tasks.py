@@ -14,7 +14,7 @@ variables   a variable gets a number, others get it from one another; it is aske
 common      a numbered list of words: ten come ten times as often as the others
 frequent    words without meaning, as often as a zeta distribution says; the three most frequent are asked for
 lookups     eight keys; three asked for in turn, then two more, each in a fork of the conversation
-list        six records in the text, all of them asked for
+list        six records in the text, all of them asked for; the answer begins with the first
 json        five records in sentences, wanted as an array of objects
 chain       twelve operations with numbers in the text; the answer carries them out one after another, a line each
 """
@@ -48,6 +48,9 @@ NOUNS = words_of(
     "mill mirror monastery mountain orchard otter oven owl palace paper pigeon pillar pond quarry rabbit raft "
     "railway ribbon river saddle school shepherd shovel stable station statue tavern temple theatre thistle tower "
     "tunnel turtle valley village violin wagon walnut well willow windmill winter workshop yard"
+)
+GUESTS = words_of(
+    "Agnes Boris Clara Dmitri Edith Felix Greta Henry Irma Jonas Karen Leo Maria Nils Olga Peter Rosa Simon Thea Victor Wanda"
 )
 WHEN = words_of(
     "in the morning, at noon, every spring, late in the year, after the rain, before the fair, on most days, once a week",
@@ -354,17 +357,17 @@ def listing(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
     names, codes = keys(draw, 6), numbers(draw, 6)
     lines = [NEEDLE.format(*pair) for pair in zip(names, codes)]
     text = (
-        "\nQuestion: List all six secret numbers in the text, in the order in which they come.\n"
-        f"Answer:\nThe secret number of the {names[0]} is"
+        "\nQuestion: What are all six secret numbers in the text, in their order?\n"
+        f"Answer:\n1. The secret number of the {names[0]} is {codes[0]}.\n2. The secret number of the"
     )
-    question = Question(text, tuple(codes), 25 * 6, "\n\n")
+    question = Question(text, tuple(codes[1:]), 25 * 5, "\n\n")
     return Sample(make.around(draw, length, HIDDEN, lines, text), (question,))
 
 
 def records(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
-    begin = "Some guests and the numbers of their tickets are named in the following text.\n"
-    names, codes = [word.capitalize() for word in coined(draw, 5)], numbers(draw, 5)
-    lines = [f"The ticket of guest {name} has the number {code}." for name, code in zip(names, codes)]
+    begin = "Some guests have tickets with numbers, as the following text says.\n"
+    names, codes = draw.sample(GUESTS, 5), numbers(draw, 5)
+    lines = [f"Guest {name} has the ticket with the number {code}." for name, code in zip(names, codes)]
     text = (
         "\nQuestion: Write all five guests and tickets in the text as a JSON array of objects, in their order.\n"
         f'Answer:\n[{{"guest": "{names[0]}", "ticket": {codes[0]}}},'

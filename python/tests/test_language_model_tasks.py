@@ -67,7 +67,7 @@ def of_frequent(document: str, question: str) -> list[str]:
 
 
 def of_json(document: str, question: str) -> list[str]:
-    found = re.findall(r"The ticket of guest (\w+) has the number (\d+)\.", document)
+    found = re.findall(r"Guest (\w+) has the ticket with the number (\d+)\.", document)
     return [f"{name}={number}" for name, number in found if name not in question]
 
 
@@ -82,7 +82,7 @@ def of_chain(document: str, question: str) -> list[str]:
 
 
 SOLVED = {"variables": of_variables, "common": of_common, "frequent": of_frequent, "json": of_json, "chain": of_chain,
-          "list": lambda document, question: [number for _, number in needles(document)]}  # fmt: skip
+          "list": lambda document, question: [number for _, number in needles(document)][1:]}  # fmt: skip
 
 
 def test_there_are_tests_of_all(tasks: Any) -> None:
