@@ -50,7 +50,7 @@ NOUNS = words_of(
     "tunnel turtle valley village violin wagon walnut well willow windmill winter workshop yard"
 )
 GUESTS = words_of(
-    "Agnes Boris Clara Dmitri Edith Felix Greta Henry Irma Jonas Karen Leo Maria Nils Olga Peter Rosa Simon Thea Victor Wanda"
+    "Agnes Boris Clara Dmitri Edith Felix Greta Henry Irma Jonas Karen Leo Maria Nils Olga Peter Rosa Simon Thea Victor"
 )
 WHEN = words_of(
     "in the morning, at noon, every spring, late in the year, after the rain, before the fair, on most days, once a week",
