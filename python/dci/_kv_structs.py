@@ -148,6 +148,7 @@ class KVConfig(ctypes.Structure):
         ("tree_promotion_subseq", c_double),
         ("tree_simple_indices", c_size_t),
         ("tree_retrieve", c_double),
+        ("reorder_delay", c_size_t),
     ]
 
 

@@ -94,6 +94,8 @@ class KVCache(KVBase):
     preselect, preselect_tokens, preselect_least
                 the same, of tokens in the best groups alone. sums_whole: tail "sums" over pages.
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
+    reorder_delay
+                group "reordered": plans from when a new order is due to when it is used; workers make it meanwhile.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
@@ -179,6 +181,7 @@ class KVCache(KVBase):
         sums_whole: bool = False,
         static_share: float | None = None,
         piece_bytes: SupportsIndex | None = None,
+        reorder_delay: SupportsIndex | None = None,
         context: Context | None = None,
         choose: str | None = None,
     ) -> None:
