@@ -329,11 +329,27 @@ static void note_order(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t l
         o->lost = false;
 }
 
+/* A file may have others. */
+static dci_status check_pages(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, const dci_kv_layer *layer)
+{
+        const size_t page = kv->shape.page_tokens;
+        for (size_t b = 0; b < layer->n_batches; b++)
+                for (size_t h = 0; h < kv->shape.n_kv_heads; h++)
+                        if (layer->batches[b]->n % page != 0 ||
+                            layer->batches[b]->heads[h].n_groups != layer->batches[b]->n / page)
+                                return dci_fail(
+                                        DCI_ERR_UNSUPPORTED,
+                                        "sequence %lld, layer %zu: an order of %zu tokens in %zu pages, but the "
+                                        "device plans with whole pages of %zu",
+                                        (long long)row->id, layer->number, layer->batches[b]->n,
+                                        layer->batches[b]->heads[h].n_groups, page);
+        return DCI_OK;
+}
+
 /* The host builds pages of all candidates of which some layer has any. */
 static dci_status build_pages(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_sequence *sequence)
 {
         const size_t formed = row->n_formed;
-        DCI_TRY(dci_kv_wait(kv->host, row->id));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 const size_t n = sequence->layers[l].n_grouped;
                 if (!dci_kv_groups(kv->host, l))
@@ -354,6 +370,9 @@ dci_status dci_gpu_kv_orders_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, void *s
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         const size_t at = dci_gpu_kv_row_number(kv, row), formed = row->n_formed;
         size_t n_ordered = 0;
+        DCI_TRY(dci_kv_wait(kv->host, row->id));
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                DCI_TRY(check_pages(kv, row, &sequence->layers[l]));
         DCI_TRY(build_pages(kv, row, sequence));
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence), n_chunks = dci_gpu_kv_count_chunks(n);
         for (size_t l = 0; l < kv->shape.n_layers; l++)
