@@ -317,9 +317,9 @@ void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
                 gpu_ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
         /* One order is longer than the candidates are by now, one has static pages alone. */
         for (int32_t i = 0; i < SCORE_SEQUENCES; i++) {
-                const int32_t pages = gpu_ints(s->n_grouped)[i] >> c->shift, most = (int32_t)s->max_tokens >> c->shift,
+                const int32_t pages = gpu_ints(s->n_grouped)[i] >> c->shift, room = (int32_t)s->max_tokens >> c->shift,
                               n = i == 0 ? pages : pages / 2;
-                gpu_ints(s->n_ordered)[i] = (n < most ? n : most) << c->shift;
+                gpu_ints(s->n_ordered)[i] = (n < room ? n : room) << c->shift;
                 gpu_ints(s->n_static)[i] = i == 2 ? n : n / 5;
                 gpu_ints(s->slots)[i] = (i * 3 + 2) % SCORE_SLOTS;
         }
