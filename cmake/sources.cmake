@@ -199,6 +199,7 @@ set(dci_sources
     src/offload/history.c
     src/offload/layout.c
     src/offload/learned_codes.c
+    src/offload/orders.c
     src/offload/plan.c
     src/offload/planner.c
     src/offload/pool.c

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Random lives of a KV cache on a device against one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES. */
+/* Random lives of a KV cache on a device against one on the CPU: DCI_TEST_LONG asks for more seeds; fuzz_gpu_kv SEED LIVES PRESET. */
 #include "kv/config.h"
 #include "tests/gpu_kv_fixture.h"
 #include "tests/scratch.h"
@@ -10,6 +10,7 @@
 enum { MAX_SEQUENCES = 4, MAX_TOKENS = 900, LIFE = 60 };
 
 static uint64_t first_seed = 1, n_lives;
+static int32_t only; /* a preset; 0: all */
 
 typedef struct owned {
         int64_t id;
@@ -35,7 +36,8 @@ static dci_kv_config draw_config(life *l)
         static const size_t pages[] = {8, 16, 32};
         static const dci_dtype formats[] = {DCI_F32, DCI_F16, DCI_BF16};
         static const int32_t schedules[] = {0, 0, 0, DCI_KV_PERIODIC, DCI_KV_BOUNDARY, DCI_KV_AHEAD, DCI_KV_ANCHOR};
-        dci_kv_config c = kv_config(kv_presets[below(l, KV_N_KINDS)], 1 + below(l, 4), 1 + below(l, 3), 1 + below(l, 4),
+        const int32_t preset = kv_presets[below(l, KV_N_KINDS)];
+        dci_kv_config c = kv_config(only > 0 ? only : preset, 1 + below(l, 4), 1 + below(l, 3), 1 + below(l, 4),
                                     below(l, 4) > 0 ? 64 : 96);
         if (c.preset == DCI_KV_SKETCH && below(l, 2) == 0) {
                 c.summary = DCI_KV_SUMMARY_LEARNED;
@@ -342,6 +344,17 @@ START_TEST(a_life_that_once_broke_a_tree)
 }
 END_TEST
 
+/* Orders that are truncated, swapped out, saved and forked while new ones are made. */
+START_TEST(lives_of_orders_are_those_of_the_cpu)
+{
+        static const uint64_t seeds[] = {9, 145, 303, 327, 443, 730, 1627};
+        only = DCI_KV_PRKV;
+        for (size_t i = 0; i < COUNT(seeds); i++)
+                run_life(seeds[i]);
+        only = 0;
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
         n_lives = getenv("DCI_TEST_LONG") != NULL ? 2000 : test_short() ? 10 : 40;
@@ -349,9 +362,12 @@ int main(int argc, char **argv)
                 first_seed = strtoull(argv[1], NULL, 10);
         if (argc > 2)
                 n_lives = strtoull(argv[2], NULL, 10);
+        if (argc > 3)
+                only = dci_kv_preset_of(argv[3]);
         Suite *suite = suite_create("fuzz_gpu_kv");
         TCase *tcase = test_case_with(suite, "lives", n_lives > 40 ? 1e9 : 120, scratch_open, scratch_close);
         tcase_add_test(tcase, lives_are_those_of_the_cpu);
         tcase_add_test(tcase, a_life_that_once_broke_a_tree);
+        tcase_add_test(tcase, lives_of_orders_are_those_of_the_cpu);
         return test_main(suite);
 }

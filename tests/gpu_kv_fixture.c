@@ -33,6 +33,10 @@ dci_kv_config twin_small(int32_t preset)
         config.budget = 96;
         config.rollback = 16;
         config.window = 16;
+        if (preset == DCI_KV_PRKV) {
+                config.period = 14;
+                config.reorder_delay = 7;
+        }
         return config;
 }
 
@@ -566,6 +570,10 @@ static size_t group_at(const twin *t, size_t layer, int64_t sequence, size_t hea
         const dci_kv *kv = t->kv->host;
         const dci_kv_layer *at = layer_of(t, sequence, layer);
         const size_t candidate = (size_t)position - t->kv->shape.sink;
+        if (t->kv->planner.ordered && at->n_batches > 0)
+                for (size_t i = 0; i < at->batches[0]->n; i++)
+                        if ((size_t)dci_kv_cluster_ids(kv, at->batches[0], head)[i] == candidate)
+                                return i >> t->kv->planner.group_shift;
         if (!t->kv->planner.clustered)
                 return candidate >> t->kv->planner.group_shift;
         for (size_t b = 0; b < at->n_batches; b++) {
@@ -808,7 +816,7 @@ static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_li
  * everything. */
 bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 {
-        return t->plans && t->kv->planner.clustered && !t->kv->layers[layer].dense &&
+        return t->plans && (t->kv->planner.clustered || t->kv->planner.ordered) && !t->kv->layers[layer].dense &&
                layer_of(t, sequence, layer)->prompt_now;
 }
 

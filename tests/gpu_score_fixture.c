@@ -94,6 +94,12 @@ static void take_coders(score_state *s)
                 score_learned_frames(s);
 }
 
+/* Of a row. */
+static size_t ring_bytes(const score_case *c)
+{
+        return SCORE_SLOTS * (size_t)(c->n_heads * c->group * c->dim) * (c->query_dtype == DCI_F32 ? 4 : 2);
+}
+
 static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t seed)
 {
         const size_t dim = (size_t)c->dim, n_heads = (size_t)c->n_heads, n_lists = SCORE_SEQUENCES * n_heads;
@@ -114,6 +120,10 @@ static void take_all(score_state *s, gpu_test *t, const score_case *c, uint64_t 
         s->n_tokens = gpu_take(t, SCORE_SEQUENCES * 4, GPU_MAPPED);
         s->n_grouped = gpu_take(t, SCORE_SEQUENCES * 4, GPU_MAPPED);
         s->n_clusters = gpu_take(t, SCORE_ROWS * n_heads * 4, GPU_DEVICE);
+        s->n_ordered = gpu_take(t, SCORE_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        s->n_static = gpu_take(t, SCORE_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        s->slots = gpu_take(t, SCORE_SEQUENCES * sizeof(int32_t), GPU_DEVICE);
+        s->ring = gpu_take(t, SCORE_ROWS * ring_bytes(c), GPU_DEVICE);
         s->query_ld = dim + (seed % 2 == 0 ? 0 : 16);
         s->queries = gpu_take(t, n_lists * (size_t)c->group * s->query_ld * dci_dtype_size(c->query_dtype), GPU_DEVICE);
         s->scores = gpu_take(t, n_lists * s->max_groups * (size_t)c->group * sizeof(float), GPU_DEVICE);
@@ -305,8 +315,17 @@ void score_set_lengths(score_state *s, const int32_t *rows, int32_t most)
         }
         for (size_t i = 0; i < (size_t)SCORE_ROWS * (size_t)c->n_heads; i++)
                 gpu_ints(s->n_clusters)[i] = (int32_t)(i == 1 ? 0 : i == 2 ? 1 : 700 - 13 * i);
+        /* One order is longer than the candidates are by now, one has static pages alone. */
+        for (int32_t i = 0; i < SCORE_SEQUENCES; i++) {
+                const int32_t pages = gpu_ints(s->n_grouped)[i] >> c->shift, room = (int32_t)s->max_tokens >> c->shift,
+                              n = i == 0 ? pages : pages / 2;
+                gpu_ints(s->n_ordered)[i] = (n < room ? n : room) << c->shift;
+                gpu_ints(s->n_static)[i] = i == 2 ? n : n / 5;
+                gpu_ints(s->slots)[i] = (i * 3 + 2) % SCORE_SLOTS;
+        }
         choose_units(s);
         fill_lanes(s);
+        memset(s->ring->image, 0x5a, s->ring->n_bytes);
         memset(s->scores->image, 0xff, s->scores->n_bytes);
         memset(s->parts->image, 0xff, s->parts->n_bytes);
         gpu_send_all(s->t);
@@ -350,6 +369,12 @@ dci_gpu_score_args score_arguments(const score_state *s)
                                              .stride = c->wanted + 1,
                                              .wanted = c->wanted,
                                              .of_means = c->of_means};
+        if (c->ordered) {
+                args.order = (dci_gpu_order){(const int32_t *)(void *)s->n_ordered->device,
+                                             (const int32_t *)(void *)s->n_static->device};
+                args.ring =
+                        (dci_gpu_query_ring){s->ring->device, (const int32_t *)(void *)s->slots->device, ring_bytes(c)};
+        }
         if (c->listed)
                 args.n_clusters = (const int32_t *)(void *)s->n_clusters->device;
         if (c->kept) {
@@ -365,7 +390,7 @@ dci_gpu_score_args score_arguments(const score_state *s)
 
 typedef struct list {
         const score_state *s;
-        size_t row, head, number, n_tokens, n_candidates, n_groups;
+        size_t row, head, number, n_tokens, n_candidates, n_groups, n_static;
         const int32_t *units; /* NULL, or those whose tokens are scored */
         const float *got;     /* scores that came out */
         float query[DCI_GPU_MAX_DIM];
@@ -422,6 +447,11 @@ static void check_rows(const list *l)
         for (size_t g = 0; g < l->n_groups; g++) {
                 const unsigned char *row =
                         chunk_image(s, l->row, g / s->per_chunk, l->head) + g % s->per_chunk * s->width * 2;
+                if (g < l->n_static) {
+                        ck_assert_msg(l->got[g * group + l->q] == -INFINITY,
+                                      "%s: list %zu: static page %zu has a score", l->name, l->number, g);
+                        continue;
+                }
                 double sum = 0.0, all = 0.0, square = 0.0, most = 0.0, variances = 0.0;
                 for (size_t j = 0; j < s->width; j++) {
                         const double x = (double)l->query[j % dim];
@@ -551,6 +581,22 @@ static bool chooses(const score_case *c, size_t n, size_t n_grouped, size_t *out
         return *out_candidates > (budget > stay ? budget - stay : 0);
 }
 
+/* Each sequence's queries are in its row's slot, whether it selects or not; other slots are as they were. */
+static void check_ring(score_state *s, const char *name)
+{
+        const score_case *c = s->c;
+        const size_t es = c->query_dtype == DCI_F32 ? 4 : 2, n_queries = (size_t)c->n_heads * (size_t)c->group,
+                     row = (size_t)c->dim * es;
+        gpu_fetch(s->t, s->ring);
+        gpu_guarded(s->ring, name);
+        for (size_t i = 0; i < SCORE_SEQUENCES; i++)
+                for (size_t q = 0; q < n_queries; q++)
+                        memcpy(s->ring->image + (size_t)gpu_ints(s->rows)[i] * ring_bytes(c) +
+                                       ((size_t)gpu_ints(s->slots)[i] * n_queries + q) * row,
+                               s->queries->image + (i * n_queries + q) * s->query_ld * es, row);
+        ck_assert_msg(memcmp(s->ring->image, s->ring->back, s->ring->n_bytes) == 0, "%s: other queries", name);
+}
+
 size_t score_compare(score_state *s, const char *what)
 {
         const score_case *c = s->c;
@@ -562,6 +608,8 @@ size_t score_compare(score_state *s, const char *what)
         gpu_guarded(s->scores, name);
         gpu_fetch(s->t, s->parts);
         gpu_guarded(s->parts, name);
+        if (c->ordered)
+                check_ring(s, name);
         for (size_t i = 0; i < SCORE_SEQUENCES && c->data != BAD_QUERIES; i++)
                 for (size_t h = 0; h < (size_t)c->n_heads; h++) {
                         const size_t per = s->max_groups * (size_t)c->group,
@@ -584,6 +632,11 @@ size_t score_compare(score_state *s, const char *what)
                         n_sparse++;
                         l.n_groups = c->listed ? (size_t)gpu_ints(s->n_clusters)[l.row * (size_t)c->n_heads + h]
                                                : (l.n_candidates + ((size_t)1 << c->shift) - 1) >> c->shift;
+                        if (c->ordered) {
+                                const size_t ordered = (size_t)gpu_ints(s->n_ordered)[i] >> c->shift;
+                                l.n_groups = ordered > l.n_groups ? ordered : l.n_groups;
+                                l.n_static = (size_t)gpu_ints(s->n_static)[i];
+                        }
                         if (c->wanted > 0 && !c->of_means && !few) {
                                 l.units = gpu_ints(s->units) + (int32_t)l.number * (c->wanted + 1);
                                 l.n_groups = (size_t)gpu_ints(s->n_scored)[l.number];

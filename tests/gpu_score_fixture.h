@@ -15,7 +15,8 @@
 #define SCORE_SEQUENCES 3
 #define SCORE_HEADS 3 /* at most */
 #define SCORE_PIECES 8
-#define SCORE_SEED 5 /* of rotations */
+#define SCORE_SLOTS 5 /* of a row's ring of queries */
+#define SCORE_SEED 5  /* of rotations */
 
 enum { NORMAL, EQUAL, ZERO_QUERIES, HUGE_QUERIES, TINY_QUERIES, BAD_QUERIES };
 
@@ -30,6 +31,7 @@ typedef struct score_case {
         int32_t physical;                           /* chunks that there really are; 0: one for each that is named */
         int32_t wanted;                             /* units of a preselection; 0: there is none */
         bool of_means;
+        bool ordered; /* pages of an order, some static; queries are stored */
 } score_case;
 
 typedef struct score_state {
@@ -41,6 +43,7 @@ typedef struct score_state {
         gpu_buffer *table, *rows, *n_tokens, *n_grouped, *n_clusters, *queries, *list, *piece[SCORE_PIECES], *numbers;
         gpu_buffer *signs, *centres, *lane_keys, *scores, *parts;
         gpu_buffer *units, *n_scored;
+        gpu_buffer *n_ordered, *n_static, *slots, *ring;
         dci_gpu_chunks chunks;
         dci_gpu_lanes lanes;
         size_t query_ld;

@@ -23,11 +23,18 @@ dci_gpu_view choose_view_of(const choose_state *s, int32_t i)
         return view;
 }
 
+int32_t choose_static_of(const choose_state *s, int32_t i)
+{
+        return s->w->listed == ORDER ? ints(s->n_static)[i] : 0;
+}
+
 int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view)
 {
-        const int32_t per = 1 << s->w->shift;
-        return s->w->listed ? ints(s->n_clusters)[ints(s->rows)[i] * s->w->n_heads + h]
-                            : (view->n_candidates + per - 1) / per;
+        const int32_t per = 1 << s->w->shift, ordered = s->w->listed == ORDER ? ints(s->n_ordered)[i] / per : 0,
+                      pages = (view->n_candidates + per - 1) / per;
+        if (s->w->listed != CLUSTERS)
+                return ordered > pages ? ordered : pages;
+        return ints(s->n_clusters)[ints(s->rows)[i] * s->w->n_heads + h];
 }
 
 static const double *sorted_by;
@@ -45,11 +52,16 @@ static int32_t members_of(const choose_state *s, int32_t i, int32_t h, const dci
                           int32_t *out, int32_t most)
 {
         int32_t n = 0;
-        if (!s->w->listed) {
-                for (int32_t c = g << s->w->shift; c < (g + 1) << s->w->shift && c < view->n_candidates && n < most;
-                     c++, n++)
+        const int32_t ordered = s->w->listed == ORDER ? ints(s->n_ordered)[i] : 0;
+        if (s->w->listed != CLUSTERS) {
+                for (int32_t c = g << s->w->shift; c < (g + 1) << s->w->shift && n < most; c++) {
+                        const int32_t id = c < ordered ? *choose_in_chunks(&s->ids, ints(s->rows)[i], h, c, 1) : c;
+                        if (id >= view->n_candidates)
+                                continue;
                         if (out != NULL)
-                                out[n] = c;
+                                out[n] = id;
+                        n++;
+                }
                 return n;
         }
         const int32_t row = ints(s->rows)[i], *span = choose_in_chunks(&s->spans, row, h, g, 2);
@@ -67,15 +79,16 @@ static int32_t members_of(const choose_state *s, int32_t i, int32_t h, const dci
 static void weigh(choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view, int32_t n)
 {
         const choose_case *w = s->w;
-        const size_t list = (size_t)(i * w->n_heads + h), group = (size_t)w->group;
+        const size_t list = (size_t)(i * w->n_heads + h), group = (size_t)w->group,
+                     first = (size_t)choose_static_of(s, i);
         const float *scores = floats(s->scores) + list * (size_t)s->max_groups * group;
         const float *kept = floats(s->parts) + (list * (size_t)(w->n_parts + 1) + (size_t)w->n_parts) * group * 2;
         memset(s->relevance, 0, (size_t)n * sizeof *s->relevance);
         for (size_t q = 0; q < group; q++) {
                 double most = -INFINITY, sum = 0;
-                for (size_t g = 0; g < (size_t)n; g++)
+                for (size_t g = first; g < (size_t)n; g++)
                         most = scores[g * group + q] > most ? scores[g * group + q] : most;
-                for (size_t g = 0; g < (size_t)n; g++)
+                for (size_t g = first; g < (size_t)n; g++)
                         sum += exp(scores[g * group + q] - most);
                 /* Where kept tokens outweigh all, by the same for all heads, what they have in common is of no account. */
                 if (w->weigh == KEPT && w->data == OUTWEIGHED)
@@ -87,6 +100,8 @@ static void weigh(choose_state *s, int32_t i, int32_t h, const dci_gpu_view *vie
                                                             : exp(scores[g * group + q] - most) / sum;
         }
         for (int32_t g = 0; g < n; g++) {
+                if (g < choose_static_of(s, i))
+                        s->relevance[g] = INFINITY;
                 if (w->listed && members_of(s, i, h, view, g, NULL, 1) == 0)
                         s->relevance[g] = -FLT_MAX;
                 s->order[g] = g;
@@ -134,7 +149,7 @@ void choose_look_at_list(choose_state *s, int32_t i, int32_t h, const char *what
                 ck_assert_msg(close_to(s, own, model),
                               "%s: list %d, rank %d is group %d of relevance %.9g, not %d of %.9g", what, list, r, g,
                               own, s->order[r], model);
-                if (s->w->data == LEVELS || s->w->data == EQUAL)
+                if (s->w->data == LEVELS || s->w->data == EQUAL || g < choose_static_of(s, i))
                         ck_assert_msg(g == s->order[r], "%s: list %d, rank %d is group %d, not %d", what, list, r, g,
                                       s->order[r]);
         }

@@ -9,6 +9,9 @@
 /* What scores are like. */
 enum { GAUSSIAN, LEVELS, EQUAL, HUGE_ONES, RUN, COMB, ASCENDING, BAD, OUTWEIGHED };
 
+/* Groups that are listed: clusters, or pages of an order, some of which are static. */
+enum { BY_POSITION, CLUSTERS, ORDER };
+
 typedef struct choose_case {
         const char *name;
         int32_t data, group, weigh, shift, listed, n_parts;
@@ -35,7 +38,7 @@ typedef struct choose_state {
         int32_t n, n_lists, max_groups, stride;
         dci_gpu_sizes sizes;
         gpu_buffer *rows, *n_tokens, *n_grouped, *n_clusters, *scores, *parts, *lasts, *found, *n_found;
-        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked, *taken;
+        gpu_buffer *positions, *counts, *header, *ranked, *n_ranked, *taken, *n_ordered, *n_static;
         choose_chunks spans, ids;
         double *relevance;
         int32_t *order, *members; /* members: by rank, while the room is filled */
@@ -59,6 +62,8 @@ DCI_INLINE const int32_t *got(const gpu_buffer *b)
 /* Number `at` of a list that is in chunks, in the image. */
 int32_t *choose_in_chunks(const choose_chunks *c, int32_t row, int32_t head, int32_t at, size_t width);
 dci_gpu_view choose_view_of(const choose_state *s, int32_t i);
+/* Pages of a sequence that come first. */
+int32_t choose_static_of(const choose_state *s, int32_t i);
 int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_gpu_view *view);
 /* That ranks are those of the model up to rounding, and that positions are what they amount to. */
 void choose_look_at_list(choose_state *s, int32_t i, int32_t h, const char *what);

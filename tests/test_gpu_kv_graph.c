@@ -451,7 +451,7 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
                      {DCI_KV_ICECACHE, 0, "this choice"},
-                     {DCI_KV_PRKV, 0, "this choice"},
+                     {DCI_KV_PRKV, 0, NULL},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_RETROINFER, 0, NULL},
                      {DCI_KV_LOUISKV, 0, NULL},

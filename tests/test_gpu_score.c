@@ -17,13 +17,13 @@ GPU_SUITE(2 * ROOM)
         }
 #define CASE(...)                                                                                                      \
         {                                                                                                              \
-                __VA_ARGS__, 0, false                                                                                  \
+                __VA_ARGS__, 0, false, false                                                                           \
         }
 
 static score_case shape(int32_t kind, int32_t bits, int32_t dim, int32_t group)
 {
-        const score_case c = {"shapes", kind,  bits, dim,    group,   DCI_BF16,  DCI_BF16, 2, 0, 3,
-                              false,    false, true, NORMAL, {SIZES}, {LENGTHS}, 0,        0, 0, false};
+        const score_case c = {"shapes", kind, bits,   dim,     group,     DCI_BF16, DCI_BF16, 2, 0,     3,    false,
+                              false,    true, NORMAL, {SIZES}, {LENGTHS}, 0,        0,        0, false, false};
         return c;
 }
 
@@ -63,6 +63,8 @@ START_TEST(rows_score_as_their_kinds_say)
                                 c.shift = (int32_t)(seed % 3) + 3;
                                 c.sizes.unit = 1 << c.shift;
                                 c.listed = seed % 4 == 0;
+                                c.ordered = seed % 4 == 3 || seed % 5 == 2;
+                                c.listed = c.listed && !c.ordered;
                                 c.query_dtype = (int32_t)(seed % 3 == 0 ? DCI_F32 : seed % 3 == 1 ? DCI_BF16 : DCI_F16);
                                 c.dtype = seed % 2 == 0 ? DCI_F16 : DCI_BF16;
                                 c.n_tokens[2] = 2800;

@@ -26,6 +26,10 @@ static const choose_case shapes[] = {
         {"the mean", GAUSSIAN, 4, EVEN, 0, 0, 20, 3, 2, 200, 9000, 0, 0, 0},
         {"pages", GAUSSIAN, 4, GROUPS, 4, 0, 8, 5, 2, 240, 20000, 0, 0, 0},
         {"pages by the mean", GAUSSIAN, 2, EVEN, 5, 0, 8, 3, 2, 500, 20000, 0, 3, 0},
+        {"an order", GAUSSIAN, 4, EVEN, 4, ORDER, 8, 6, 2, 300, 20000, 0, 0, 0},
+        {"an order by shares", GAUSSIAN, 2, GROUPS, 5, ORDER, 8, 6, 2, 500, 9000, 0, 3, 0},
+        {"an order of few levels", LEVELS, 4, EVEN, 3, ORDER, 8, 6, 1, 200, 9000, 0, 0, 0},
+        {"a long order", GAUSSIAN, 5, GROUPS, 3, ORDER, 8, 2, 1, 400, 100000, 0, 0, 0},
         {"listed groups", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0, 0},
         {"listed groups, many wanted", GAUSSIAN, 4, GROUPS, 0, 1, 8, 1, 1, 2600, 12000, 0, 0, 0},
         {"some are estimated", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0, 0.232},
@@ -114,14 +118,37 @@ static void list_groups(choose_state *s, int32_t row, int32_t head, int32_t n)
         free(of);
 }
 
+/* An order of some of the candidates, which is any permutation of them; later ones are pages by position. */
+static void put_order(choose_state *s, int32_t i, int32_t grouped)
+{
+        const int32_t per = 1 << s->w->shift, row = ints(s->rows)[i],
+                      n = (i % 2 == 0 ? grouped : grouped / 3 * 2) / per * per,
+                      room = (s->w->budget - s->sizes.window) / per,
+                      n_static = (int32_t)dci_rng_below(&s->rng, (uint64_t)room + 1);
+        for (int32_t h = 0; h < s->w->n_heads; h++)
+                for (int32_t c = 0; c < n; c++) {
+                        const int32_t other = (int32_t)dci_rng_below(&s->rng, (uint64_t)c + 1);
+                        int32_t *here = choose_in_chunks(&s->ids, row, h, c, 1),
+                                *there = choose_in_chunks(&s->ids, row, h, other, 1);
+                        *here = *there;
+                        *there = c;
+                }
+        ints(s->n_ordered)[i] = n;
+        ints(s->n_static)[i] = n_static < n / per ? n_static : n / per;
+}
+
 static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t seed)
 {
         *s = (choose_state){.t = t, .w = w, .n = w->n_sequences, .n_lists = w->n_sequences * w->n_heads};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
         s->stride = w->budget + w->extra;
-        s->sizes =
-                (dci_gpu_sizes){.sink = 16, .window = w->budget / 4, .budget = w->budget, .unit = w->shift > 0 ? 8 : 1};
+        s->sizes = (dci_gpu_sizes){.sink = 16,
+                                   .window = w->budget / 4,
+                                   .budget = w->budget,
+                                   .unit = w->listed == ORDER ? 1 << w->shift
+                                           : w->shift > 0     ? 8
+                                                              : 1};
         if (seed % 3 == 2) { /* not all that is attended to counts */
                 const int32_t counted[] = {0, 16, 16 + w->budget / 4};
                 s->sizes.fixed = 1;
@@ -132,7 +159,7 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
                 s->sizes.page = 8;
                 s->sizes.least = 24 + w->budget / 4;
         }
-        s->max_groups = w->listed ? w->most / 7 + 2 : (w->most >> w->shift) + 1;
+        s->max_groups = w->listed == CLUSTERS ? w->most / 7 + 2 : (w->most >> w->shift) + 1;
         const size_t lists = (size_t)s->n_lists, n = (size_t)s->n, stride = (size_t)s->stride, i = sizeof(int32_t);
         const size_t group = (size_t)w->group, groups = (size_t)s->max_groups, n_parts = (size_t)w->n_parts + 1;
         s->rows = gpu_take(t, n * i, GPU_DEVICE);
@@ -151,12 +178,14 @@ static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t se
         s->n_ranked = gpu_take(t, lists * i, GPU_DEVICE);
         s->taken = gpu_take(t, w->estimated > 0 ? lists * groups * i : i, GPU_DEVICE);
         memset(s->taken->image, 0xff, s->taken->n_bytes);
+        s->n_ordered = gpu_take(t, n * i, GPU_DEVICE);
+        s->n_static = gpu_take(t, n * i, GPU_DEVICE);
         memset(s->n_found->image, 0, s->n_found->n_bytes);
         memset(s->lasts->image, 0, s->lasts->n_bytes);
-        if (w->listed) {
+        if (w->listed == CLUSTERS)
                 take_chunks(s, &s->spans, s->max_groups, 2);
+        if (w->listed)
                 take_chunks(s, &s->ids, w->most, 1);
-        }
         s->relevance = malloc(groups * sizeof *s->relevance);
         s->order = malloc(groups * sizeof *s->order);
         s->members = malloc((stride + 1) * sizeof *s->members);
@@ -209,7 +238,7 @@ static void score(choose_state *s, int32_t i, int32_t h)
         for (int32_t g = 0; g < n; g++) {
                 const float common = (float)test_quick_normal(&s->rng);
                 for (int32_t q = 0; q < group; q++)
-                        scores[g * group + q] = score_of(s, g, n, common);
+                        scores[g * group + q] = g < choose_static_of(s, i) ? -INFINITY : score_of(s, g, n, common);
         }
         for (int32_t p = 0; p < n_parts; p++)
                 for (int32_t q = 0; q < group; q++) {
@@ -218,7 +247,7 @@ static void score(choose_state *s, int32_t i, int32_t h)
                         for (int32_t g = p * each; g < n && g < (p + 1) * each; g++)
                                 most = scores[g * group + q] > most ? scores[g * group + q] : most;
                         for (int32_t g = p * each; g < n && g < (p + 1) * each; g++)
-                                sum += exp((double)scores[g * group + q] - most);
+                                sum += g < choose_static_of(s, i) ? 0.0 : exp((double)scores[g * group + q] - most);
                         parts[(p * group + q) * 2] = most;
                         parts[(p * group + q) * 2 + 1] = (float)sum;
                 }
@@ -243,10 +272,12 @@ static void next_step(choose_state *s, int32_t step)
                         n = w->budget - 3 * step;
                 if (kind == 3)
                         grouped = grouped > 2 * w->budget ? grouped - w->budget : grouped;
-                grouped = w->listed ? grouped : grouped / s->sizes.unit * s->sizes.unit;
+                grouped = w->listed == CLUSTERS ? grouped : grouped / s->sizes.unit * s->sizes.unit;
                 ints(s->n_tokens)[i] = n > 1 ? n : 1;
                 ints(s->n_grouped)[i] = grouped;
-                for (int32_t h = 0; h < w->n_heads && w->listed; h++)
+                if (w->listed == ORDER)
+                        put_order(s, i, grouped);
+                for (int32_t h = 0; h < w->n_heads && w->listed == CLUSTERS; h++)
                         list_groups(s, ints(s->rows)[i], h, grouped);
                 if (w->listed && kind == 1) /* the window has taken some back */
                         ints(s->n_tokens)[i] -= ints(s->n_tokens)[i] / 3;
@@ -261,36 +292,38 @@ static void next_step(choose_state *s, int32_t step)
 static dci_gpu_select_args arguments(const choose_state *s, bool ranked)
 {
         const choose_case *w = s->w;
-        return (dci_gpu_select_args){.n_sequences = s->n,
-                                     .n_heads = w->n_heads,
-                                     .group = w->group,
-                                     .group_shift = w->shift,
-                                     .weigh = w->weigh,
-                                     .n_parts = w->n_parts,
-                                     .max_groups = s->max_groups,
-                                     .stride = s->stride,
-                                     .drop = w->drop,
-                                     .sizes = s->sizes,
-                                     .rows = gpu_at(s->rows, false),
-                                     .n_tokens = gpu_at(s->n_tokens, false),
-                                     .n_grouped = gpu_at(s->n_grouped, false),
-                                     .n_clusters = w->listed ? gpu_at(s->n_clusters, false) : NULL,
-                                     .scores = gpu_at(s->scores, false),
-                                     .parts = gpu_at(s->parts, false),
-                                     .spans = s->spans.args,
-                                     .ids = s->ids.args,
-                                     .lasts = gpu_at(s->lasts, false),
-                                     .found = gpu_at(s->found, false),
-                                     .n_found = gpu_at(s->n_found, false),
-                                     .positions = gpu_at(s->positions, false),
-                                     .counts = gpu_at(s->counts, false),
-                                     .sink_end = gpu_at(s->header, false),
-                                     .recent_begin = (int32_t *)gpu_at(s->header, false) + s->n,
-                                     .after = (int32_t *)gpu_at(s->header, false) + 2 * s->n,
-                                     .ranked = ranked ? gpu_at(s->ranked, false) : NULL,
-                                     .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL,
-                                     .members = w->estimated > 0 ? gpu_at(s->taken, false) : NULL,
-                                     .estimate_share = w->estimated};
+        return (dci_gpu_select_args){
+                .n_sequences = s->n,
+                .n_heads = w->n_heads,
+                .group = w->group,
+                .group_shift = w->shift,
+                .weigh = w->weigh,
+                .n_parts = w->n_parts,
+                .max_groups = s->max_groups,
+                .stride = s->stride,
+                .drop = w->drop,
+                .sizes = s->sizes,
+                .rows = gpu_at(s->rows, false),
+                .n_tokens = gpu_at(s->n_tokens, false),
+                .n_grouped = gpu_at(s->n_grouped, false),
+                .n_clusters = w->listed == CLUSTERS ? gpu_at(s->n_clusters, false) : NULL,
+                .order = {w->listed == ORDER ? gpu_at(s->n_ordered, false) : NULL, gpu_at(s->n_static, false)},
+                .scores = gpu_at(s->scores, false),
+                .parts = gpu_at(s->parts, false),
+                .spans = s->spans.args,
+                .ids = s->ids.args,
+                .lasts = gpu_at(s->lasts, false),
+                .found = gpu_at(s->found, false),
+                .n_found = gpu_at(s->n_found, false),
+                .positions = gpu_at(s->positions, false),
+                .counts = gpu_at(s->counts, false),
+                .sink_end = gpu_at(s->header, false),
+                .recent_begin = (int32_t *)gpu_at(s->header, false) + s->n,
+                .after = (int32_t *)gpu_at(s->header, false) + 2 * s->n,
+                .ranked = ranked ? gpu_at(s->ranked, false) : NULL,
+                .n_ranked = ranked ? gpu_at(s->n_ranked, false) : NULL,
+                .members = w->estimated > 0 ? gpu_at(s->taken, false) : NULL,
+                .estimate_share = w->estimated};
 }
 
 static void fetch(choose_state *s)

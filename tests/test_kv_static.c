@@ -9,6 +9,7 @@
 
 #include "kv/clusters.h"
 #include "kv/lookup.h"
+#include "kv/stages/reorder.h"
 #include "simd/softmax/softmax.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"
@@ -16,12 +17,13 @@
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
 
-/* Room for 8 pages of 8, and a new order every 10 plans. */
+/* Room for 8 pages of 8, and a new order every 10 plans, at once. */
 static dci_kv_config small(double share)
 {
         dci_kv_config config = kv_small(DCI_KV_PRKV);
         config.static_share = share;
         config.period = 10;
+        config.reorder_delay = 0;
         return config;
 }
 
@@ -162,6 +164,101 @@ START_TEST(orders_are_those_of_the_naive_model)
         ck_assert_uint_eq(n_orders, 4 * 10);
         for (size_t of = 0; of < 4; of++)
                 free(models[of / 2][of % 2].order);
+        kv_end(kv, &data);
+}
+END_TEST
+
+/* Tokens up to the end of the candidates of a layer's next order. */
+static size_t tokens_of_order(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        return kv->config.sink + layer->reorder->batch->n;
+}
+
+/* --- orders that workers make ---------------------------------------------------------------------------------------------------- */
+
+static const size_t delays[] = {1, 4, 10};
+
+/* Layers come one after the other. A new order is that of the plans before its start, and is taken so many plans later. Loops over delays. */
+START_TEST(orders_are_made_while_steps_go_on)
+{
+        enum { PROMPT = 200, N = 290 };
+        dci_kv_config config = small(0.5);
+        config.reorder_delay = delays[_i];
+        kv_data data = kv_random(&config, N, 305);
+        dci_kv *kv = kv_create(context, &config);
+        const dci_kv_info info = kv_info(kv);
+        naive_order models[2][2];
+        memset(models, 0, sizeof models);
+        for (size_t of = 0; of < 4; of++)
+                for (size_t t = PROMPT - (size_t)KV_OBSERVED; t < N; t++)
+                        models[of / 2][of % 2].seen[t - (PROMPT - (size_t)KV_OBSERVED)] = t;
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        size_t starts[2] = {10, 5}, n_orders = 0, n_candidates[2] = {0};
+        for (size_t t = PROMPT; t < N; t++) {
+                const size_t plans = t - PROMPT;
+                for (size_t l = 0; l < 2; l++) {
+                        const dci_kv_layer *layer = kv_layer_of(kv, sequence, l);
+                        const bool published = plans == starts[l] + config.reorder_delay;
+                        for (size_t h = 0; h < 2 && (published || plans == 0); h++) {
+                                models[l][h].n_seen = (size_t)KV_OBSERVED + (published ? starts[l] : 0);
+                                check_order(kv, &config, &info, &data, layer, h, 32, &models[l][h]);
+                        }
+                        if (published) {
+                                ck_assert_uint_eq(layer->batches[0]->n, n_candidates[l]);
+                                starts[l] += config.period + (config.reorder_delay == config.period);
+                                n_orders++;
+                        }
+                        if (plans == starts[l])
+                                n_candidates[l] = layer->n_grouped;
+                        ck_assert(plans == 0 || (layer->reorder != NULL) == (plans >= starts[l]));
+                        for (size_t h = 0; h < 2 && !published; h++) /* it is the last one that was taken */
+                                ck_assert_mem_eq(dci_kv_cluster_ids(kv, layer->batches[0], h), models[l][h].order,
+                                                 layer->batches[0]->n * sizeof(int32_t));
+                }
+                kv_decode_all(kv, sequence, &data, t, 1);
+        }
+        ck_assert_uint_gt(n_orders, 12);
+        for (size_t of = 0; of < 4; of++)
+                free(models[of / 2][of % 2].order);
+        kv_end(kv, &data);
+}
+END_TEST
+
+/* A fork and a loaded file have none, and make their own; a cut that leaves its candidates keeps it, a deeper one drops it. */
+START_TEST(an_order_in_the_making_survives_its_sequence_alone)
+{
+        dci_kv_config config = small(0.5);
+        config.reorder_delay = 6;
+        kv_data data = kv_random(&config, 300, 306);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, 200);
+        int64_t fork, loaded;
+        kv_decode_all(kv, sequence, &data, 200, 12);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 0);
+        const dci_kv_reorder *making = layer->reorder;
+        ck_assert_ptr_nonnull(making);
+        ck_ok(dci_kv_fork(kv, sequence, 212, &fork));
+        ck_ok(dci_kv_save(kv, sequence, 212, scratch_path("making")));
+        ck_ok(dci_kv_load(kv, scratch_path("making"), &loaded));
+        ck_assert_ptr_null(kv_layer_of(kv, fork, 0)->reorder);
+        ck_assert_ptr_null(kv_layer_of(kv, loaded, 0)->reorder);
+        const dci_kv_clusters *shared = layer->batches[0];
+        ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[0], shared);
+        kv_decode_all(kv, fork, &data, 212, 1);
+        ck_assert_ptr_nonnull(kv_layer_of(kv, fork, 0)->reorder);
+        ck_ok(dci_kv_truncate(kv, sequence, 208));
+        ck_assert_ptr_eq(layer->reorder, making);
+        kv_decode_all(kv, sequence, &data, 208, 4);
+        ck_assert_ptr_null(layer->reorder);
+        ck_assert_ptr_ne(layer->batches[0], shared);
+        ck_assert_ptr_eq(kv_layer_of(kv, fork, 0)->batches[0], shared);
+        kv_decode_all(kv, sequence, &data, 212, 7);
+        ck_assert_ptr_nonnull(layer->reorder);
+        ck_ok(dci_kv_truncate(kv, sequence, tokens_of_order(kv, layer) - 1));
+        ck_assert_ptr_null(layer->reorder);
+        kv_decode_all(kv, fork, &data, 213, 2);
+        ck_assert_ptr_nonnull(kv_layer_of(kv, fork, 0)->reorder);
+        ck_ok(dci_kv_close(kv, fork));
         kv_end(kv, &data);
 }
 END_TEST
@@ -456,7 +553,14 @@ START_TEST(bad_shares_are_refused)
         config = small(0.25);
         config.ring = 0;
         ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "ring is 0");
+        config = small(0.25);
+        config.reorder_delay = 11;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID,
+                   "reorder_delay is 11, expected 0 to period 10");
         config = kv_small(DCI_KV_ARKVALE);
+        config.reorder_delay = 1;
+        ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID, "only group REORDERED has orders");
+        config.reorder_delay = DCI_KV_PRESET;
         config.select = DCI_KV_SELECT_STATIC;
         ck_refused(dci_kv_create(context, &config, &none), DCI_ERR_INVALID,
                    "select STATIC cannot be combined with group PAGE");
@@ -527,6 +631,8 @@ int main(void)
         TCase *tcase = test_case_with(suite, "static", 60, context_open_2, context_close);
         tcase_add_checked_fixture(tcase, scratch_open, scratch_close);
         tcase_add_loop_test(tcase, orders_are_those_of_the_naive_model, 0, COUNT(orders));
+        tcase_add_loop_test(tcase, orders_are_made_while_steps_go_on, 0, COUNT(delays));
+        tcase_add_test(tcase, an_order_in_the_making_survives_its_sequence_alone);
         tcase_add_test(tcase, without_static_tokens_plans_are_those_of_arkvale);
         tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
         tcase_add_test(tcase, a_share_of_one_is_a_refreshed_snapkv);

@@ -527,6 +527,14 @@ typedef struct dci_kv_config {
          */
         int32_t contiguous;
         int32_t reserved_last; /**< zero */
+        /**
+         * GROUP_REORDERED: plans of a layer from the call of dci_kv_maintain that finds a new order due to the one that
+         * takes it into use; until then the workers of dci_kv_end_prompt make it, and steps go on. Layers come due one
+         * after the other: layer l first after period - l period / n_layers plans, then each `period` plans. 0 to
+         * period; 0: all layers come due at the same plan, and dci_kv_maintain makes their orders itself. Default
+         * DCI_KV_PRESET: 16 with GROUP_REORDERED, at most half of the period; else 0
+         */
+        size_t reorder_delay;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
@@ -681,7 +689,11 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
  * each token with each node, with levels some 100 per level, and of each new node with all nodes; a key that outgrows c, whose square is a power of two, makes the call rebuild its head's
  * tree. With DCI_KV_GROUP_REORDERED also renews a layer's order, `period` plans after the last time: per layer O(ring
  * n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread, within
- * the bounds of dci_kv_end_prompt. Between calls plans use the order there is.
+ * the bounds of dci_kv_end_prompt. With reorder_delay the call only copies the queries, workers do the rest, and the
+ * call that finds reorder_delay more plans takes the order into use; it waits for workers that have not finished, so
+ * the same calls give the same plans at any speed. A fork, a file and a child of fork(2) begin without the order that
+ * is being made, and so does a sequence that is truncated below its candidates: the next call makes another. Between
+ * calls plans use the order there is.
  */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 

@@ -50,10 +50,10 @@
  *
  * What the device can plan (the host can plan every preset; dci_gpu_kv_config.planner)
  *
- *      select             ALL (full); SCAN; NONE with the tail LOWBIT (lowbit)
+ *      select             ALL (full); SCAN; STATIC (prkv); NONE with the tail LOWBIT (lowbit)
  *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), or with LEARNED (8 bits: up to 128 elements);
- *                         PAGE, CLUSTER and SEGMENT with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest, arkvale,
- *                         freekv, clusterkv, louiskv, retroinfer)
+ *                         PAGE, CLUSTER, SEGMENT and REORDERED with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest,
+ *                         arkvale, freekv, clusterkv, louiskv, prkv, retroinfer)
  *      tail               DROP; with codes of tokens also SUMS, and LOWBIT with values of 4, 2 or 1 bits (sketch+sums,
  *                         sketch+lowbit); with CLUSTER and SEGMENT by MEAN also SUMS (retroinfer)
  *      schedule           all but ONCE
@@ -189,7 +189,9 @@ typedef struct dci_gpu_kv dci_gpu_kv;
  * Dense layers grow with the pool. Summaries on the device grow with the sequences, in chunks of 512 tokens that forks
  * share, in pieces of up to some 32 MiB that stay until dci_gpu_kv_trim: of a token, layer and kv head, codes take
  * bits * dim / 8 + 2 bytes, codes of means as much / preselect_tokens, pages' means 2 dim / page_tokens, other rows of
- * pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens.
+ * pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens; a stored order takes 4 bytes
+ * of a token more. With orders locked host memory has the queries of the last ring + reorder_delay plans of each layer
+ * and sequence, and room for two layers' orders of max_tokens.
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                                      dci_gpu_kv **out_kv);
@@ -286,7 +288,12 @@ DCI_API dci_status dci_gpu_kv_trim(dci_gpu_kv *kv, int32_t what);
  *    window and rollback), or of more than 1,024 tokens;
  *  - once in many tokens for clusters and segments, which the host keeps: when new ones are pending, a prompt's first
  *    of all. Steps in between wait for nothing;
- *  - learned codes of tokens that left the window, page by page.
+ *  - learned codes of tokens that left the window, page by page;
+ *  - once after a prompt for stored orders, which the host's workers make as its rows arrive.
+ * Stored orders are renewed here, layer after layer (`period` and `reorder_delay` of the dci_kv_config): a reservation
+ * that finds one due has the host's workers make it from the queries of the plans so far, which kernels store in locked
+ * host memory, and one that is reorder_delay plans later uploads it, as a copy on the stream. Neither waits, unless the
+ * workers have not finished by then or reorder_delay is less than 6 steps.
  */
 DCI_API dci_status dci_gpu_kv_reserve(dci_gpu_kv *kv, void *stream, size_t n_sequences, const int64_t *sequences,
                                       const size_t *n_tokens);
@@ -333,6 +340,9 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  *
  * Learned codes: the host's workers fit the transforms as a prompt's rows arrive, as for host plans; a head's transform
  * takes 67 KB of device memory at 128 elements.
+ *
+ * Stored orders: the host's workers make them from the queries and the rows as these arrive, as for host plans. Plans of
+ * the step that ends a prompt attend to everything.
  */
 DCI_API dci_status dci_gpu_kv_end_prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t sequence,
                                          size_t n_positions, const void *queries, size_t ld);
@@ -463,7 +473,8 @@ DCI_API dci_status dci_gpu_kv_step_abort(dci_gpu_kv *kv);
  * Where the device plans, steps build the summaries, and this call is needed for one thing: it rebuilds codes that no
  * longer fit (`refit` of the dci_kv_config). The host catches up, which costs it time and memory for all codes of the
  * sequence once and for those of new tokens afterwards; where a refit is needed it makes the codes, and uploads all of
- * the sequence's. Once in some thousand tokens is enough. A decode without it goes on with the codes it has.
+ * the sequence's. Once in some thousand tokens is enough. A decode without it goes on with the codes it has. Stored
+ * orders that are due are renewed as by the next reservation.
  */
 DCI_API dci_status dci_gpu_kv_maintain(dci_gpu_kv *kv, size_t n_sequences, const int64_t *sequences);
 /**

@@ -35,6 +35,7 @@ SIZES = (
     *("dense_layers", "max_bytes", "resident_bytes", "cluster_tokens", "cluster_every", "cluster_segment", "cluster_rounds"),
     *("cluster_most", "period", "anchor_first", "anchor_period", "ring", "tree_field_of_view", "segment_buffer"),
     *("preselect_tokens", "preselect_least", "piece_bytes", "observed_pool", "segment_least", "tree_simple_indices"),
+    "reorder_delay",
 )
 NUMBERS = ("key_bits", "value_bits")
 FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous")

@@ -154,6 +154,7 @@ class KVConfig(ctypes.Structure):
         ("deviation_weight", c_double),
         ("contiguous", c_int32),
         ("reserved_last", c_int32),
+        ("reorder_delay", c_size_t),
     ]
 
 

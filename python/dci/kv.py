@@ -98,6 +98,8 @@ class KVCache(KVBase):
     piece_bytes memory of keys and values is taken in pieces of at least so many bytes.
     contiguous  for GPUKVCache, of groups "tree", "cluster", "segment" and "reordered": keys and values are in host memory a
                 second time, in the order of their groups, so that these are fetched as contiguous memory.
+    reorder_delay
+                group "reordered": plans from when a new order is due to when it is used; workers make it meanwhile.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
@@ -185,6 +187,7 @@ class KVCache(KVBase):
         deviation_weight: float | None = None,
         piece_bytes: SupportsIndex | None = None,
         contiguous: bool = False,
+        reorder_delay: SupportsIndex | None = None,
         context: Context | None = None,
         choose: str | None = None,
     ) -> None:

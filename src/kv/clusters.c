@@ -49,7 +49,8 @@ dci_status dci_kv_clusters_alloc(dci_kv *kv, size_t first, size_t n, size_t room
                 return dci_fail(DCI_ERR_LIMIT, "groups of %zu tokens and %zu heads exceed the address space", n,
                                 kv->config.n_kv_heads);
         DCI_TRY(dci_kv_alloc(kv, like.n_bytes, (void **)&batch));
-        memset(batch, 0, like.n_bytes);
+        /* An order is large, and the workers that build it write all of it. */
+        memset(batch, 0, dci_kv_reorders(kv) ? header_bytes(kv) : like.n_bytes);
         memcpy(batch, &like, sizeof like);
         atomic_init(&batch->refs, 1);
         atomic_fetch_add(&kv->chunk_total, like.n_bytes);

@@ -90,7 +90,8 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(tree_retrieve, 0, 0, 1),
                                    FIELD(deviation_weight, 0, 0, 100),
                                    FIELD(contiguous, 0, 0, 1),
-                                   FIELD(reserved_last, 0, 0, 0)};
+                                   FIELD(reserved_last, 0, 0, 0),
+                                   FIELD(reorder_delay, -1, 0, DCI_KV_MAX_TOKENS)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {
@@ -186,6 +187,8 @@ static void fill_in(dci_kv_config *c)
                 c->period = 128;
         if (c->ring == DCI_KV_PRESET)
                 c->ring = c->group == DCI_KV_GROUP_REORDERED ? 64 : 0;
+        if (c->reorder_delay == DCI_KV_PRESET)
+                c->reorder_delay = c->group != DCI_KV_GROUP_REORDERED ? 0 : c->period < 32 ? c->period / 2 : 16;
         if (c->tau == 0.0)
                 c->tau = c->schedule == DCI_KV_AHEAD ? 0.8 : 0.85;
         if (c->preselect_tokens == 0)
@@ -360,6 +363,12 @@ static dci_status check_budget(dci_kv_config *c)
                                 c->cluster_every, c->cluster_tokens, DCI_KV_MAX_TOKENS);
         if (c->group == DCI_KV_GROUP_REORDERED && c->ring == 0)
                 return dci_fail(DCI_ERR_INVALID, "ring is 0, expected 1 to 4096 with group REORDERED");
+        if (c->group != DCI_KV_GROUP_REORDERED && c->reorder_delay > 0)
+                return dci_fail(DCI_ERR_INVALID, "reorder_delay is %zu, expected 0: only group REORDERED has orders",
+                                c->reorder_delay);
+        if (c->group == DCI_KV_GROUP_REORDERED && c->reorder_delay > c->period)
+                return dci_fail(DCI_ERR_INVALID, "reorder_delay is %zu, expected 0 to period %zu", c->reorder_delay,
+                                c->period);
         return DCI_OK;
 }
 

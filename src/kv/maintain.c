@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "core/arena.h"
 #include "kv/chunk.h"
 #include "kv/clustering.h"
 #include "kv/geometry.h"
@@ -67,8 +68,13 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
                 return kv->stages->group.next(kv, layer, n_grouped, early);
         const size_t may = dci_kv_may_group(kv, layer->sequence->n), every = kv->config.cluster_every;
         const size_t formed = kv->former.n_formed(kv, layer), n = may > formed ? may : formed;
-        if (n <= n_grouped || !kv->clustered || dci_kv_reorders(kv))
-                return n > n_grouped ? n : 0;
+        if (n <= n_grouped)
+                return 0;
+        /* Pages after an order are batches of their own, of which a truncation keeps whole ones. */
+        if (dci_kv_reorders(kv) && n_grouped > 0)
+                return n_grouped + kv->config.page_tokens;
+        if (!kv->clustered || dci_kv_reorders(kv))
+                return n;
         const size_t first = first_of(kv, layer, n_grouped);
         if (n - first >= every)
                 return first + every;
@@ -76,10 +82,16 @@ static size_t due_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_group
         return early && dci_kv_crowded(&kv->config, now, now - kv->config.sink - n_grouped) ? n : 0;
 }
 
+/* Candidates of a new order that is made at once. */
+static size_t reordered_now(const dci_kv *kv, const dci_kv_layer *layer, bool early)
+{
+        return early || kv->config.reorder_delay > 0 || !kv->former.host_plans ? 0 : dci_kv_reordered(kv, layer);
+}
+
 static size_t count_dues(const dci_kv *kv, const dci_kv_layer *layer, bool early)
 {
         size_t n_dues = 0;
-        if (!early && dci_kv_reordered(kv, layer) > 0)
+        if (reordered_now(kv, layer, early) > 0)
                 return 1;
         for (size_t n = due_of(kv, layer, layer->n_grouped, early); n > 0; n = due_of(kv, layer, n, early))
                 n_dues++;
@@ -180,7 +192,7 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                 for (size_t l = 0; l < kv->config.n_layers; l++) {
                         dci_kv_layer *layer = &sequences[i]->layers[l];
                         size_t at = layer->n_grouped;
-                        const size_t reordered = early ? 0 : dci_kv_reordered(kv, layer);
+                        const size_t reordered = reordered_now(kv, layer, early);
                         if (reordered > 0) {
                                 m.dues[m.n_dues++] = (due){layer, 0, reordered, NULL, true};
                                 tokens += reordered * (1 + kv->config.ring * kv->group);
@@ -202,6 +214,124 @@ dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence 
                 dci_kv_clusters_release(kv, m.dues[i].batch);
         dci_kv_free(kv, m.dues, n_bytes);
         return status;
+}
+
+/* --- orders that workers make ------------------------------------------------------------------------------------- */
+
+static void build_order(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
+{
+        dci_kv_clusters_build(kv, layer, layer->reorder->batch, head, area);
+}
+
+/* The batches whose order is kept, and the queries, after the struct. */
+static dci_status alloc_reorder(dci_kv *kv, size_t n_from, dci_kv_reorder **out)
+{
+        dci_kv_reorder made = {.build = build_order}, *of;
+        const dci_arena_part parts[] = {
+                {n_from * sizeof *made.from, &made.from},
+                {kv->config.n_query_heads * kv->config.ring * kv->dim_k * sizeof(float), &made.queries}};
+        const size_t head = dci_lines(sizeof *of);
+        made.n_bytes = head + DCI_ARENA(parts, NULL);
+        DCI_TRY(dci_kv_alloc(kv, made.n_bytes, (void **)&of));
+        DCI_ARENA(parts, (unsigned char *)of + head);
+        *of = made;
+        *out = of;
+        return DCI_OK;
+}
+
+/* Allocates an order of the first n candidates. Scratch has some room, since it is only replaced when no unit is in
+ * progress, and orders grow; so has the list of old arrays, which grows while there is one. */
+static dci_status prepare_order(dci_kv *kv, dci_kv_layer *layer, size_t n)
+{
+        dci_kv_clusters *batch;
+        dci_kv_reorder *of = NULL;
+        const size_t pages = n > layer->n_grouped ? (n - layer->n_grouped) / kv->config.page_tokens : 0;
+        DCI_TRY(dci_kv_grow(kv, (void **)&kv->retired, &kv->retired_capacity, kv->n_retired + 4, sizeof *kv->retired));
+        DCI_TRY(dci_kv_build_ready(kv));
+        if (kv->clustering.memory == NULL || kv->clustering_tokens < n)
+                DCI_TRY(dci_kv_clustering_ready(kv, n + n / 8));
+        DCI_TRY(dci_kv_clusters_prepare(kv, layer, 0, n, 1, &batch));
+        const dci_status status = alloc_reorder(kv, layer->n_batches + pages + 1, &of);
+        if (status != DCI_OK || of == NULL) {
+                dci_kv_clusters_release(kv, batch);
+                return status;
+        }
+        of->batch = batch;
+        batch->n_static = dci_kv_static_of(kv, layer, n);
+        layer->reorder = of;
+        return DCI_OK;
+}
+
+/* Gives it what it is made from, and to the workers. Cannot fail. */
+static void queue_order(dci_kv *kv, dci_kv_layer *layer)
+{
+        dci_kv_reorder *of = layer->reorder;
+        layer->reorder = NULL; /* the queries are those of the ring */
+        of->started = layer->selection->n_pushed;
+        for (size_t b = 0; b < layer->n_batches && layer->batches[b]->first < of->batch->n; b++) {
+                atomic_fetch_add(&layer->batches[b]->refs, 1);
+                of->from[of->n_from++] = layer->batches[b];
+        }
+        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+                float *to = of->queries + h * of->n_queries * kv->dim_k;
+                of->n_queries = dci_kv_ring_queries(kv, layer, h, to);
+        }
+        of->queued = true;
+        layer->reorder = of;
+        dci_kv_jobs_add_order(kv, layer);
+}
+
+dci_status dci_kv_start_order(dci_kv *kv, dci_kv_layer *layer, size_t n)
+{
+        DCI_TRY(dci_kv_lock(kv));
+        const dci_status status = prepare_order(kv, layer, n);
+        if (status == DCI_OK)
+                queue_order(kv, layer);
+        dci_kv_unlock(kv);
+        return status;
+}
+
+dci_status dci_kv_take_order(dci_kv *kv, dci_kv_layer *layer)
+{
+        DCI_TRY(dci_kv_lock(kv));
+        dci_kv_reorder_publish(kv, layer);
+        dci_kv_unlock(kv);
+        return DCI_OK;
+}
+
+static bool makes_orders(const dci_kv *kv)
+{
+        return kv->config.reorder_delay > 0 && kv->former.host_plans;
+}
+
+static dci_status prepare_orders(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences)
+{
+        for (size_t i = 0; i < n_sequences && makes_orders(kv); i++) {
+                dci_kv_jobs_wait(kv, sequences[i]);
+                for (size_t l = 0; l < kv->config.n_layers; l++) {
+                        const size_t n = dci_kv_reordered(kv, &sequences[i]->layers[l]);
+                        if (n > 0)
+                                DCI_TRY(prepare_order(kv, &sequences[i]->layers[l], n));
+                }
+        }
+        return DCI_OK;
+}
+
+/* After the pages that are due have been built: takes orders into use that were begun so many plans ago, and has those
+ * begun that were prepared. If something has failed, forgets these. */
+static void go_on_with_orders(dci_kv *kv, dci_kv_sequence *sequence, bool failed)
+{
+        for (size_t l = 0; l < kv->config.n_layers && makes_orders(kv); l++) {
+                dci_kv_layer *layer = &sequence->layers[l];
+                if (layer->reorder == NULL)
+                        continue;
+                if (!layer->reorder->queued && failed)
+                        dci_kv_reorder_drop(kv, layer);
+                else if (!layer->reorder->queued)
+                        queue_order(kv, layer);
+                else if (!failed && layer->selection->n_pushed - layer->reorder->started >= kv->config.reorder_delay)
+                        dci_kv_reorder_publish(kv, layer);
+        }
 }
 
 /* --- refitted codes ----------------------------------------------------------------------------------------------- */
@@ -330,7 +460,12 @@ dci_status dci_kv_build_next(dci_kv *kv, int64_t sequence, bool prompt_only)
 
 static dci_status maintain(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *found)
 {
-        DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
+        dci_status status = prepare_orders(kv, n_sequences, found);
+        if (status == DCI_OK)
+                status = dci_kv_build_pending(kv, n_sequences, found, false);
+        for (size_t i = 0; i < n_sequences; i++)
+                go_on_with_orders(kv, found[i], status != DCI_OK);
+        DCI_TRY(status);
         if (dci_kv_builds_later(kv)) /* what follows a prompt that came alone */
                 DCI_TRY(dci_kv_build_pending(kv, n_sequences, found, false));
         for (size_t i = 0; i < n_sequences; i++)

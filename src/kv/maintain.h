@@ -12,6 +12,11 @@
 
 /* Builds what is due for these sequences; early: also what would be due later. */
 dci_status dci_kv_build_pending(dci_kv *kv, size_t n_sequences, dci_kv_sequence *const *sequences, bool early);
+/* Has workers make a new order of a layer's first n candidates, from the queries that its ring has now. Any that it had
+ * begun has been taken into use. */
+dci_status dci_kv_start_order(dci_kv *kv, dci_kv_layer *layer, size_t n);
+/* Takes the order that a layer has begun into use, after waiting for it (kv/stages/reorder.h). */
+dci_status dci_kv_take_order(dci_kv *kv, dci_kv_layer *layer);
 /* Distortion of a head's latest codes relative to that of its first ones; negative: not known. */
 double dci_kv_drift(const dci_kv_head *head);
 

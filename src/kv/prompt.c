@@ -150,6 +150,7 @@ void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
         if (layer->selection != NULL) {
                 layer->selection->listed = false;
                 layer->selection->n_pushed = layer->selection->renewed = 0;
+                layer->selection->early = dci_kv_reorder_early(kv, layer->number);
         }
         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                 dci_kv_head *head = &layer->heads[h];

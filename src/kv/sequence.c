@@ -13,6 +13,7 @@
 #include "kv/memory.h"
 #include "kv/pool.h"
 #include "kv/sequence.h"
+#include "kv/stages/reorder.h"
 #include "kv/stages/schedule.h"
 #include "kv/transform.h"
 #include "kv/tree/tree.h"
@@ -70,6 +71,9 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
                 sequence->layers[i].number = i;
         }
         dci_kv_place_selection_cache(kv, sequence);
+        for (size_t i = 0; i < kv->config.n_layers; i++)
+                if (sequence->layers[i].selection != NULL)
+                        sequence->layers[i].selection->early = dci_kv_reorder_early(kv, i);
         kv->next_id++;
         kv->sequences[kv->n_sequences++] = sequence; /* ids ascend */
         *out = sequence;
@@ -78,6 +82,7 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
 
 static void free_layer(dci_kv *kv, dci_kv_layer *layer)
 {
+        dci_kv_reorder_drop(kv, layer);
         dci_kv_release_chunks(kv, layer, 0);
         dci_kv_release_clusters(kv, layer, 0);
         dci_kv_free(kv, layer->chunks, layer->chunk_capacity * sizeof(dci_kv_chunk *));
@@ -197,6 +202,7 @@ static dci_status own_trees(dci_kv *kv, const dci_kv_layer *layer, size_t n)
 
 static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
 {
+        dci_kv_reorder_truncate(kv, layer, n);
         layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
         layer->n_missing = layer->n_missing < layer->n_grouped ? layer->n_missing : layer->n_grouped;
         layer->copied = false;

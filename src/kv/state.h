@@ -17,6 +17,7 @@
 
 typedef struct dci_kv_chunk dci_kv_chunk;         /* chunk.h */
 typedef struct dci_kv_clusters dci_kv_clusters;   /* clusters.h */
+typedef struct dci_kv_reorder dci_kv_reorder;     /* below */
 typedef struct dci_kv_transform dci_kv_transform; /* transform.h */
 typedef struct dci_kv_tree dci_kv_tree;           /* tree/tree.h */
 
@@ -46,6 +47,7 @@ typedef struct dci_kv_selection_cache {
         float *ring; /* [kv head][config.ring][group][dim_k]: queries of the last plans, times the scale; NULL: none */
         size_t n_pushed; /* plans that the ring has seen; the last one is at (n_pushed - 1) % config.ring */
         size_t renewed;  /* REORDERED: n_pushed when the order was made */
+        size_t early;    /* so many plans before the period ends the next order is due */
 } dci_kv_selection_cache;
 
 /* The contiguous copies of a sequence (contiguous.h); all zeros where there are none. */
@@ -57,6 +59,21 @@ typedef struct dci_kv_copy {
         size_t n_places, place_capacity;
         bool early; /* workers have written rows since the last update */
 } dci_kv_copy;
+/*
+ * An order in the making (`reorder_delay`): dci_kv_maintain starts it (maintain.c) and takes it into use so many plans
+ * later. Workers make it meanwhile, from what is here: plans go on to change the ring, and later pages the batches.
+ */
+struct dci_kv_reorder {
+        dci_kv_clusters *batch; /* of all candidates: the new order */
+        dci_kv_clusters **from; /* those that it replaces, whose order the tokens that are not static keep */
+        size_t n_from;
+        float *queries;          /* [head][n_queries][dim_k], times the scale */
+        size_t n_queries;        /* of one head */
+        size_t started, n_bytes; /* started: n_pushed at that time */
+        void (*build)(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area);
+        bool queued; /* for the workers; else it is only allocated */
+        bool done;   /* under jobs_lock */
+};
 
 struct dci_kv_layer {
         size_t n;          /* tokens appended */
@@ -76,7 +93,8 @@ struct dci_kv_layer {
         dci_kv_head *heads;
         float *observed; /* until the prompt's work is done: [head][query][dim_k], times the scale */
         size_t n_observed, observed_bytes;
-        size_t next_head, n_running;       /* of that work; under jobs_lock */
+        dci_kv_reorder *reorder;           /* a new order that workers make; NULL: none */
+        size_t next_head, n_running;       /* of the work on a prompt or an order; under jobs_lock */
         dci_kv_selection_cache *selection; /* NULL: every plan decides for itself */
         int32_t *boundaries; /* BOUNDARY: positions of tokens whose queries differ from the last list's, ascending */
         size_t n_boundaries, boundary_capacity;

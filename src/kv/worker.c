@@ -8,11 +8,25 @@
 #include "kv/memory.h"
 #include "kv/worker.h"
 
-/* A unit of this sequence (NULL: any), or NULL. Under jobs_lock. */
-static dci_kv_layer *take_unit(dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_head)
+/* Whose jobs: the order of a layer, the prompts of a sequence, or with neither all. */
+typedef struct jobs_of {
+        const dci_kv_sequence *sequence;
+        const dci_kv_layer *layer;
+} jobs_of;
+
+/* A job is an order where the layer's prompt is done. */
+static bool is_one(const dci_kv_layer *job, const jobs_of *of)
+{
+        if (of->layer != NULL)
+                return job == of->layer;
+        return of->sequence == NULL || (job->sequence == of->sequence && job->prompt != DCI_KV_PROMPT_DONE);
+}
+
+/* One of their units, or NULL. Under jobs_lock. */
+static dci_kv_layer *take_unit(dci_kv *kv, const jobs_of *of, size_t *out_head)
 {
         for (dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
-                if (layer->next_head < kv->config.n_kv_heads && (sequence == NULL || layer->sequence == sequence)) {
+                if (layer->next_head < kv->config.n_kv_heads && is_one(layer, of)) {
                         *out_head = layer->next_head++;
                         layer->n_running++;
                         return layer;
@@ -43,15 +57,28 @@ static void drop_observed(dci_kv *kv, dci_kv_layer *layer)
         layer->n_observed = layer->observed_bytes = 0;
 }
 
+static void do_unit(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t area)
+{
+        if (layer->prompt == DCI_KV_PROMPT_DONE)
+                layer->reorder->build(kv, layer, head, area);
+        else
+                kv->former.build(kv, layer, head, area);
+}
+
 /* Under jobs_lock. */
 static void finish_unit(dci_kv *kv, dci_kv_layer *layer)
 {
         if (--layer->n_running > 0 || layer->next_head < kv->config.n_kv_heads)
                 return;
-        kv->former.built(kv, layer);
-        /* From here on a child of fork goes on with this layer; up to here it begins again, and needs the queries. */
-        layer->prompt = DCI_KV_PROMPT_DONE;
-        drop_observed(kv, layer);
+        if (layer->prompt == DCI_KV_PROMPT_DONE) {
+                layer->reorder->done = true;
+        } else {
+                kv->former.built(kv, layer);
+                /* From here on a child of fork goes on with this layer; up to here it begins again, and needs the
+                 * queries. */
+                layer->prompt = DCI_KV_PROMPT_DONE;
+                drop_observed(kv, layer);
+        }
         unlink_job(kv, layer);
         pthread_cond_broadcast(&kv->done);
 }
@@ -139,11 +166,12 @@ dci_status dci_kv_spread_build(dci_kv *kv, size_t n_tasks, size_t work, dci_task
 static void *work(void *arg)
 {
         dci_kv *kv = arg;
+        const jobs_of all = {NULL, NULL};
         size_t head;
         pthread_mutex_lock(&kv->jobs_lock);
         while (!kv->stop) {
                 const bool may = kv->n_working < kv->max_working && kv->n_free_areas > 0;
-                dci_kv_layer *layer = may ? take_unit(kv, NULL, &head) : NULL;
+                dci_kv_layer *layer = may ? take_unit(kv, &all, &head) : NULL;
                 if (layer == NULL) {
                         pthread_cond_wait(&kv->work, &kv->jobs_lock);
                         continue;
@@ -151,7 +179,7 @@ static void *work(void *arg)
                 const size_t area = kv->free_areas[--kv->n_free_areas];
                 kv->n_working++;
                 pthread_mutex_unlock(&kv->jobs_lock);
-                kv->former.build(kv, layer, head, area);
+                do_unit(kv, layer, head, area);
                 pthread_mutex_lock(&kv->jobs_lock);
                 kv->n_working--;
                 release_area(kv, area);
@@ -190,7 +218,7 @@ static void start_workers(dci_kv *kv, size_t n)
 
 typedef struct helping {
         dci_kv *kv;
-        const dci_kv_sequence *sequence;
+        jobs_of of;
 } helping;
 
 static void help(void *arg, size_t task, size_t worker)
@@ -201,9 +229,9 @@ static void help(void *arg, size_t task, size_t worker)
         size_t head;
         (void)task;
         pthread_mutex_lock(&kv->jobs_lock);
-        for (dci_kv_layer *layer; (layer = take_unit(kv, h->sequence, &head)) != NULL;) {
+        for (dci_kv_layer *layer; (layer = take_unit(kv, &h->of, &head)) != NULL;) {
                 pthread_mutex_unlock(&kv->jobs_lock);
-                kv->former.build(kv, layer, head, area);
+                do_unit(kv, layer, head, area);
                 pthread_mutex_lock(&kv->jobs_lock);
                 finish_unit(kv, layer);
         }
@@ -211,12 +239,12 @@ static void help(void *arg, size_t task, size_t worker)
 }
 
 /* Units left, and whether any are under way. Under jobs_lock. */
-static bool pending(const dci_kv *kv, const dci_kv_sequence *sequence, size_t *out_left)
+static bool pending(const dci_kv *kv, const jobs_of *of, size_t *out_left)
 {
         bool some = false;
         *out_left = 0;
         for (const dci_kv_layer *layer = kv->jobs; layer != NULL; layer = layer->next_job)
-                if (sequence == NULL || layer->sequence == sequence) {
+                if (is_one(layer, of)) {
                         some = true;
                         *out_left += kv->config.n_kv_heads - layer->next_head;
                 }
@@ -233,12 +261,12 @@ static size_t count_helpers(const dci_kv *kv, size_t n_units)
         return wanted < most ? wanted : most;
 }
 
-void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
+static void wait_for(dci_kv *kv, const jobs_of *of)
 {
-        helping h = {kv, sequence};
+        helping h = {kv, *of};
         size_t left, n = 0;
         pthread_mutex_lock(&kv->jobs_lock);
-        const bool some = pending(kv, sequence, &left);
+        const bool some = pending(kv, of, &left);
         if (left > 0)
                 n = hold_areas(kv, count_helpers(kv, left));
         pthread_mutex_unlock(&kv->jobs_lock);
@@ -249,12 +277,22 @@ void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
                         &(dci_region){.context = kv->context, .n_tasks = n, .n_workers = n, .fn = help, .arg = &h});
         pthread_mutex_lock(&kv->jobs_lock);
         release_held(kv, n);
-        while (pending(kv, sequence, &left))
+        while (pending(kv, of, &left))
                 pthread_cond_wait(&kv->done, &kv->jobs_lock);
         pthread_mutex_unlock(&kv->jobs_lock);
 }
 
-void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only)
+void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        wait_for(kv, &(jobs_of){sequence, NULL});
+}
+
+void dci_kv_jobs_wait_layer(dci_kv *kv, const dci_kv_layer *layer)
+{
+        wait_for(kv, &(jobs_of){NULL, layer});
+}
+
+static void cancel(dci_kv *kv, const dci_kv_sequence *sequence, const dci_kv_layer *only, bool now_only)
 {
         bool running = true;
         pthread_mutex_lock(&kv->jobs_lock);
@@ -262,7 +300,8 @@ void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_on
                 running = false;
                 for (dci_kv_layer *layer = kv->jobs, *next; layer != NULL; layer = next) {
                         next = layer->next_job;
-                        if (layer->sequence != sequence || (now_only && !layer->prompt_now))
+                        if (layer->sequence != sequence || (now_only && !layer->prompt_now) ||
+                            (only != NULL && layer != only))
                                 continue;
                         layer->next_head = kv->config.n_kv_heads;
                         if (layer->n_running == 0)
@@ -274,6 +313,16 @@ void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_on
                         pthread_cond_wait(&kv->done, &kv->jobs_lock);
         }
         pthread_mutex_unlock(&kv->jobs_lock);
+}
+
+void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only)
+{
+        cancel(kv, sequence, NULL, now_only);
+}
+
+void dci_kv_jobs_cancel_layer(dci_kv *kv, const dci_kv_layer *layer)
+{
+        cancel(kv, layer->sequence, layer, false);
 }
 
 void dci_kv_jobs_init(dci_kv *kv)
@@ -299,6 +348,10 @@ void dci_kv_jobs_inherit(dci_kv *kv)
                 if (layer->prompt != DCI_KV_PROMPT_DONE) {
                         layer->next_head = layer->n_running = 0;
                         kv->former.restart(kv, layer);
+                        continue;
+                }
+                if (layer->reorder != NULL && !layer->reorder->done) {
+                        layer->next_head = layer->n_running = 0;
                         continue;
                 }
                 drop_observed(kv, layer);
@@ -352,12 +405,9 @@ void dci_kv_unlock(dci_kv *kv)
         pthread_mutex_unlock(&kv->lock);
 }
 
-void dci_kv_jobs_add(dci_kv *kv, dci_kv_layer *layer)
+/* Under jobs_lock. */
+static void append_job(dci_kv *kv, dci_kv_layer *layer)
 {
-        size_t left;
-        pthread_mutex_lock(&kv->jobs_lock);
-        layer->prompt = DCI_KV_PROMPT_WAITING;
-        layer->prompt_now = true;
         layer->next_head = layer->n_running = 0;
         layer->next_job = NULL;
         if (kv->jobs == NULL)
@@ -366,13 +416,39 @@ void dci_kv_jobs_add(dci_kv *kv, dci_kv_layer *layer)
                 kv->last_job->next_job = layer;
         kv->last_job = layer;
         kv->max_working = max_working(kv);
-        pending(kv, NULL, &left);
+}
+
+static void wake_workers(dci_kv *kv)
+{
+        size_t left;
+        pthread_mutex_lock(&kv->jobs_lock);
+        pending(kv, &(jobs_of){NULL, NULL}, &left);
         left += kv->n_working;
         pthread_mutex_unlock(&kv->jobs_lock);
         start_workers(kv, left < kv->max_working ? left : kv->max_working);
         pthread_mutex_lock(&kv->jobs_lock);
         pthread_cond_broadcast(&kv->work);
         pthread_mutex_unlock(&kv->jobs_lock);
+}
+
+void dci_kv_jobs_add(dci_kv *kv, dci_kv_layer *layer)
+{
+        pthread_mutex_lock(&kv->jobs_lock);
+        layer->prompt = DCI_KV_PROMPT_WAITING;
+        layer->prompt_now = true;
+        append_job(kv, layer);
+        pthread_mutex_unlock(&kv->jobs_lock);
+        wake_workers(kv);
         if (kv->n_workers == 0)
                 dci_kv_jobs_wait(kv, layer->sequence);
+}
+
+void dci_kv_jobs_add_order(dci_kv *kv, dci_kv_layer *layer)
+{
+        pthread_mutex_lock(&kv->jobs_lock);
+        append_job(kv, layer);
+        pthread_mutex_unlock(&kv->jobs_lock);
+        wake_workers(kv);
+        if (kv->n_workers == 0)
+                dci_kv_jobs_wait_layer(kv, layer);
 }

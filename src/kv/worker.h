@@ -2,9 +2,10 @@
 /* Copyright (c) 2026 the dci authors */
 /*
  * Locks and threads of a dci_kv: the lock of a call, its parallel regions, and the workers that do what a prompt leaves
- * to do.
+ * to do, and make new orders.
  *
- * A layer whose prompt ended is a job; each head of it is a unit of work, which the former does (former.h). Workers
+ * A layer whose prompt ended is a job; each head of it is a unit of work, which the former does (former.h). So is a
+ * layer that gets a new order (state.h). Workers
  * take units in the background, in the order of the jobs, and a thread that waits for a sequence takes units, too. They
  * are started as jobs come: one less than the context has threads, at least one; one where the threads of a call are
  * the caller's own. A child of fork has none, and does the work when it waits. dci_kv_jobs_stop ends them; then
@@ -40,12 +41,17 @@ void dci_kv_jobs_inherit(dci_kv *kv);
 void dci_kv_jobs_stop(dci_kv *kv);
 void dci_kv_jobs_destroy(dci_kv *kv);
 
-/* Has the layer's heads worked on by the workers, or at once where there is none. */
+/* Has the heads of a layer whose prompt ended worked on by the workers, or at once where there is none. */
 void dci_kv_jobs_add(dci_kv *kv, dci_kv_layer *layer);
-/* Waits until the work of this sequence (NULL: of all) is done, and helps. */
+/* The same for the layer's new order. */
+void dci_kv_jobs_add_order(dci_kv *kv, dci_kv_layer *layer);
+/* Waits until the prompts of this sequence are done (NULL: all prompts and orders), or the order of this layer, and
+ * helps. */
 void dci_kv_jobs_wait(dci_kv *kv, const dci_kv_sequence *sequence);
-/* Takes back what has not begun, and waits for the rest, whose result is dropped: of all prompts of the sequence, or of
- * those that ended in the open step. */
+void dci_kv_jobs_wait_layer(dci_kv *kv, const dci_kv_layer *layer);
+/* Takes back what has not begun, and waits for the rest, whose result is dropped: of all prompts and orders of the
+ * sequence, or of the prompts that ended in the open step; of a layer's order. */
 void dci_kv_jobs_cancel(dci_kv *kv, const dci_kv_sequence *sequence, bool now_only);
+void dci_kv_jobs_cancel_layer(dci_kv *kv, const dci_kv_layer *layer);
 
 #endif

@@ -16,6 +16,7 @@
 #include "offload/layout.h"
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
+#include "offload/orders.h"
 #include "offload/planner.h"
 #include "offload/pool.h"
 #include "offload/prompt.h"
@@ -269,6 +270,7 @@ typedef struct whole {
         dci_gpu_kv_store summaries, ids;
         dci_gpu_kv_schedule schedule;
         dci_gpu_kv_cluster_lists clusters;
+        dci_gpu_kv_orders orders;
         dci_gpu_kv_prompt_kmeans prompt_kmeans;
         dci_gpu_kv_learned learned;
         dci_gpu_kv_tail tail;
@@ -302,6 +304,7 @@ static size_t lay_out(const dci_kv_config *shape, const dci_gpu_kv_config *confi
                                      .ids = &w->ids,
                                      .schedule = &w->schedule,
                                      .clusters = &w->clusters,
+                                     .orders = &w->orders,
                                      .prompt_kmeans = &w->prompt_kmeans,
                                      .learned = &w->learned,
                                      .tail = &w->tail,

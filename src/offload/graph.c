@@ -5,6 +5,7 @@
  * the host does not see. */
 #include "core/internal.h"
 
+#include "offload/orders.h"
 #include "offload/pool.h"
 #include "offload/summaries.h"
 
@@ -65,6 +66,7 @@ static dci_status replay(dci_gpu_kv *kv)
                 DCI_TRY(dci_kv_append_later(kv->host, l, kv->step.n, kv->step.ids, kv->step.wanted, &rows));
                 kv->layers[l].appended = true;
                 kv->layers[l].rows.keys = NULL; /* those of the capture, which may be gone */
+                dci_gpu_kv_orders_planned(kv, l);
         }
         kv->step.bound = kv->config.max_tokens;
         for (size_t i = 0; i < kv->step.n && kv->planner.on; i++) {

@@ -12,6 +12,7 @@
 #include "offload/fetch_baselines.h"
 #include "offload/layout.h"
 #include "offload/learned_codes.h"
+#include "offload/orders.h"
 #include "offload/planner.h"
 #include "offload/pool.h"
 #include "offload/resident.h"
@@ -141,6 +142,10 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 store_pinned(kv, a, kv->ids);
                 p->upload = part(a, p->upload_bytes, 1);
                 kv->schedule->states = part(a, kv->schedule->on ? kv->schedule->states_bytes : 0, 1);
+                kv->orders->ring = part(a, kv->orders->on ? times(kv->n_sparse, n, kv->orders->n_slots) : 0,
+                                        kv->orders->slot_bytes);
+                for (size_t i = 0; i < DCI_GPU_KV_ORDER_STAGES; i++)
+                        kv->orders->stages[i] = part(a, kv->orders->stage_bytes, 1);
                 kv->boundaries = part(a, dci_gpu_kv_reports_boundaries(kv) ? times(kv->n_sparse, n, 1) : 0,
                                       DCI_GPU_KV_BOUNDARIES);
         }
@@ -304,6 +309,8 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
                 store_scratch(kv, a, kv->ids);
                 kv->clusters->states =
                         part(a, kv->planner.clustered ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->clusters->states);
+                kv->orders->states =
+                        part(a, kv->orders->on ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->orders->states);
         }
         if (!kv->resolves_on_host)
                 return;

@@ -34,6 +34,7 @@
 #include "kv/summaries.h"
 
 #define DCI_GPU_KV_RECORDS 4
+#define DCI_GPU_KV_ORDER_NUMBERS 4           /* of each sparse layer in a step's record (orders.c) */
 #define DCI_GPU_KV_STAGING 8                 /* buffers through which a prompt's rows go to the host, in turn */
 #define DCI_GPU_LEARNED_BLOCK ((size_t)4096) /* bytes of 32 rows' learned codes that the device takes, at most */
 #define DCI_GPU_KV_MAX_SEQUENCES ((size_t)4096)
@@ -128,6 +129,7 @@ typedef struct dci_gpu_kv_preselect {
 typedef struct dci_gpu_kv_planner {
         bool on;
         bool clustered;                   /* groups are clusters or segments (clusters.h) */
+        bool ordered;                     /* groups are pages of a stored order (orders.h) */
         int32_t kind, weigh, group_shift; /* gpu/args/select.h */
         size_t first_layer;               /* the first sparse one */
         size_t planned_layer;             /* the one planned last: all have their lists in one place */
@@ -184,6 +186,7 @@ struct dci_gpu_kv {
         struct dci_gpu_kv_schedule *schedule;
         unsigned char *boundaries; /* locked: marks of the gate (boundaries.c) */
         struct dci_gpu_kv_cluster_lists *clusters;
+        struct dci_gpu_kv_orders *orders;
         struct dci_gpu_kv_prompt_kmeans *prompt_kmeans;
         struct dci_gpu_kv_learned *learned;
         struct dci_gpu_kv_tail *tail;

@@ -5,6 +5,7 @@
 
 #include "offload/fetch_baselines.h"
 #include "offload/learned_codes.h"
+#include "offload/orders.h"
 #include "offload/pool.h"
 #include "offload/prompt.h"
 #include "offload/schedule.h"
@@ -95,6 +96,8 @@ static dci_status plan_on_device(dci_gpu_kv *kv, size_t layer, const void *queri
         const size_t most = dci_kv_max_attended(&kv->shape);
         at->n_longest = most < kv->config.max_tokens ? most : kv->config.max_tokens;
         kv->planner.planned_layer = layer;
+        if (!at->planned)
+                dci_gpu_kv_orders_planned(kv, layer);
         at->planned = false;
         DCI_GPU_KV_TRY(kv, wait_packed(kv));
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_select(kv, layer, queries, ld));

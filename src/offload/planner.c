@@ -7,6 +7,7 @@
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
+#include "offload/orders.h"
 #include "offload/planner.h"
 #include "offload/preselect.h"
 #include "offload/prompt_kmeans.h"
@@ -29,7 +30,7 @@ static int32_t summary_kind(const dci_kv_config *c)
                 return DCI_GPU_CODES;
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_LEARNED)
                 return DCI_GPU_LEARNED;
-        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_has_clusters(c))
+        if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_has_clusters(c) && !dci_gpu_kv_has_orders(c))
                 return 0;
         return c->summary == DCI_KV_SUMMARY_MEAN       ? DCI_GPU_MEANS
                : c->summary == DCI_KV_SUMMARY_MINMAX   ? DCI_GPU_MINMAX
@@ -44,7 +45,7 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                 return DCI_OK;
         if (config->gather != DCI_GPU_GATHER_MAPPED && config->gather != DCI_GPU_GATHER_DIRECT)
                 return unsupported("this gather, which the host does");
-        if (shape->select != DCI_KV_SELECT_SCAN &&
+        if (shape->select != DCI_KV_SELECT_SCAN && !dci_gpu_kv_has_orders(shape) &&
             (shape->select != DCI_KV_SELECT_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (summary_kind(shape) == 0)
@@ -87,7 +88,7 @@ static void init_former(dci_gpu_kv *kv)
         former->host_plans = false;
         former->n_formed = n_formed;
         former->owner = kv;
-        if (kv->planner.kind != DCI_GPU_LEARNED)
+        if (kv->planner.kind != DCI_GPU_LEARNED && !kv->planner.ordered)
                 former->build = NULL;
         if (dci_gpu_kv_encodes(kv))
                 dci_gpu_kv_learned_former(former);
@@ -100,8 +101,9 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         if (kv->n_sparse == 0 || kv->config.planner == DCI_GPU_PLAN_HOST)
                 return;
         p->on = true;
+        p->ordered = dci_gpu_kv_has_orders(c);
         p->kind = summary_kind(c);
-        p->group_shift = c->group == DCI_KV_GROUP_PAGE ? kv->page_shift : 0;
+        p->group_shift = c->group == DCI_KV_GROUP_PAGE || p->ordered ? kv->page_shift : 0;
         p->weigh = !dci_kv_combines_by_softmax(kv->host) ? DCI_GPU_WEIGH_EVEN
                    : c->group == DCI_KV_GROUP_TOKEN      ? DCI_GPU_WEIGH_KEPT
                                                          : DCI_GPU_WEIGH_GROUPS;
@@ -112,6 +114,8 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         size_t most = kv->config.max_tokens >> p->group_shift;
         if (p->clustered)
                 most = dci_gpu_kv_clusters_init(kv, &p->likely_groups);
+        else if (p->ordered)
+                most = dci_gpu_kv_orders_init(kv);
         else
                 dci_gpu_kv_store_init(kv, kv->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
@@ -157,6 +161,7 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
                                       kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres));
         DCI_TRY(dci_gpu_kv_schedule_begin(kv));
+        DCI_TRY(dci_gpu_kv_orders_begin(kv));
         if (kv->shape.tail != DCI_KV_TAIL_DROP)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->tail->arrived, 0,
                                       kv->n_lists * sizeof *kv->tail->arrived));
@@ -171,6 +176,7 @@ void dci_gpu_kv_planner_destroy(dci_gpu_kv *kv)
 {
         dci_gpu_kv_store_destroy(kv, kv->summaries);
         dci_gpu_kv_store_destroy(kv, kv->ids);
+        dci_gpu_kv_orders_destroy(kv);
         dci_gpu_kv_schedule_destroy(kv);
         dci_gpu_kv_prompt_kmeans_destroy(kv);
 }

@@ -6,6 +6,7 @@
 #include "gpu/args/transforms.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
+#include "offload/orders.h"
 #include "offload/pool.h"
 #include "offload/preselect.h"
 #include "offload/schedule.h"
@@ -73,6 +74,11 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                 args.n_clusters = kv->clusters->n_clusters + index * kv->n_lists;
                 args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
         }
+        if (p->ordered) {
+                args.n_grouped = dci_gpu_kv_orders_grouped(kv, layer, first);
+                args.order = dci_gpu_kv_orders_of(kv, layer, first);
+                args.ring = dci_gpu_kv_orders_ring(kv, layer, first);
+        }
         if (p->kind == DCI_GPU_LEARNED)
                 args.transforms = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
@@ -135,6 +141,10 @@ dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 dci_gpu_select_args select = select_args(kv, layer, &score, first);
                 if (kv->planner.clustered)
                         add_lists(kv, layer, &score, &select);
+                if (kv->planner.ordered) {
+                        select.order = score.order;
+                        select.ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
+                }
                 if (kv->schedule->on)
                         DCI_TRY(dci_gpu_kv_schedule_plan(kv, layer, &score, &select));
                 else

@@ -285,3 +285,12 @@ void dci_gpu_kv_unpin(dci_gpu_kv *kv, unsigned char *memory, size_t n_bytes)
         dci_free(kv->gpu->context, memory, n_bytes, 1);
         kv->pinned_bytes -= n_bytes;
 }
+
+size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+{
+        size_t n = SIZE_MAX;
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (dci_kv_groups(kv->host, l) && sequence->layers[l].n_grouped < n)
+                        n = sequence->layers[l].n_grouped;
+        return n == SIZE_MAX ? 0 : n;
+}

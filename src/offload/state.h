@@ -61,6 +61,10 @@ size_t dci_gpu_kv_step_number(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Checks rows of n_tokens tokens on the device; `out` gets all strides, in elements, and no keys if there are none. */
 dci_status dci_gpu_kv_check_rows(dci_gpu_kv *kv, size_t n_tokens, const dci_kv_rows *rows, dci_kv_rows *out);
 
+/* Candidates that the host has summaries of in all layers that form any: a prompt may end in one of them later than in
+ * another. */
+size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence);
+
 /* Refuses more device memory than max_device_bytes allows. */
 dci_status dci_gpu_kv_check_device_bytes(const dci_gpu_kv *kv, size_t more);
 /* Device memory within that limit, counted in device_bytes; no bytes are no allocation. Freeing NULL does nothing. */
@@ -89,7 +93,8 @@ DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
 
 DCI_INLINE size_t dci_gpu_kv_record_ints(const dci_gpu_kv *kv, size_t n)
 {
-        return 1 + (DCI_GPU_KV_NUMBERS + (kv->planner.clustered ? kv->n_sparse : 0)) * n;
+        const size_t each = kv->planner.clustered ? 1 : kv->planner.ordered ? DCI_GPU_KV_ORDER_NUMBERS : 0;
+        return 1 + (DCI_GPU_KV_NUMBERS + each * kv->n_sparse) * n;
 }
 
 /* An array of the step's record, on the device. */

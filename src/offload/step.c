@@ -10,6 +10,7 @@
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/copies.h"
+#include "offload/orders.h"
 #include "offload/pool.h"
 #include "offload/prompt.h"
 #include "offload/resident.h"
@@ -73,6 +74,8 @@ static dci_status write_record(dci_gpu_kv *kv)
                         if (!kv->layers[l].dense)
                                 at[(DCI_GPU_KV_NUMBERS + kv->layers[l].index) * n + i] =
                                         (int32_t)dci_gpu_kv_clusters_grouped(kv, row, l);
+                if (kv->planner.ordered)
+                        dci_gpu_kv_orders_record(kv, row, i, at + DCI_GPU_KV_NUMBERS * n);
                 begin += (int32_t)kv->step.wanted[i];
         }
         kv->step.record = record;

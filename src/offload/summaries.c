@@ -11,6 +11,7 @@
 #include "offload/copies.h"
 #include "offload/learned_codes.h"
 #include "offload/offload_internal.h"
+#include "offload/orders.h"
 #include "offload/pool.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/schedule.h"
@@ -75,9 +76,40 @@ static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *s
         return DCI_OK;
 }
 
+static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
+{
+        for (size_t l = 0; l < kv->shape.n_layers; l++)
+                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
+                        return false;
+        return true;
+}
+
+/* The rows have arrived. What dci_kv_maintain does for a host that plans. */
+static dci_status upload_ordered(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
+        const bool loaded = row->where == DCI_GPU_KV_ON_HOST;
+        bool stale = loaded || row->n_formed == 0;
+        if (prompted(kv, sequence)) {
+                DCI_TRY(dci_kv_wait(kv->host, row->id));
+                DCI_TRY(dci_gpu_kv_orders_renew(kv, row, kv->side, &stale));
+        }
+        if (!stale)
+                DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
+        if (stale || dci_gpu_kv_host_grouped(kv, sequence) > row->n_formed)
+                DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->side));
+        if (!loaded)
+                dci_gpu_kv_orders_group(kv, row, dci_kv_may_group(kv->host, row->n));
+        return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
+}
+
 dci_status dci_gpu_kv_upload_all(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         row->where = DCI_GPU_KV_ON_HOST;
+        if (kv->planner.ordered) {
+                DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->side));
+                return dci_gpu_kv_check_device(kv, kv->ops->stream_wait(kv->gpu, kv->side));
+        }
         return upload(kv, row, dci_gpu_kv_host_sequence(kv, row), 0);
 }
 
@@ -108,6 +140,8 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return dci_gpu_kv_clusters_upload(kv, row);
         DCI_TRY(dci_gpu_kv_wait_rows(kv));
         DCI_TRY(dci_gpu_kv_check_good(kv, row));
+        if (kv->planner.ordered)
+                return upload_ordered(kv, row);
         if (kv->planner.kind == DCI_GPU_LEARNED) /* the host may be encoding a prompt */
                 DCI_TRY(dci_kv_wait(kv->host, row->id));
         DCI_TRY(dci_gpu_kv_learned_upload(kv, row));
@@ -126,14 +160,6 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 }
 
 /* --- steps -------------------------------------------------------------------------------------------------------- */
-
-static bool prompted(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
-{
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (!kv->layers[l].dense && atomic_load(&sequence->layers[l].prompt) == DCI_KV_PROMPT_OPEN)
-                        return false;
-        return true;
-}
 
 dci_status dci_gpu_kv_check_prompted(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
@@ -166,6 +192,8 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         if (kv->planner.kind == DCI_GPU_LEARNED && prompted(kv, dci_gpu_kv_host_sequence(kv, row)))
                 return dci_gpu_kv_learned_drain(kv, row);
+        if (kv->planner.ordered)
+                return dci_gpu_kv_orders_drain(kv, row);
         /* Nothing is built from bad rows. */
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_drain(kv, row);
@@ -186,6 +214,30 @@ static bool some_ended(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return some;
 }
 
+/* Of a prompt that has ended the host has made the orders. */
+static dci_status reserve_ordered(dci_gpu_kv *kv, dci_gpu_kv_row *row)
+{
+        const size_t due = dci_kv_may_group(kv->host, row->n);
+        bool stale = false;
+        row->step.n_built = row->step.n_formed = 0;
+        row->step.prompting = !prompted(kv, dci_gpu_kv_host_sequence(kv, row));
+        if (row->step.prompting) {
+                dci_gpu_kv_orders_group(kv, row, 0);
+                return DCI_OK;
+        }
+        DCI_TRY(dci_kv_wait(kv->host, row->id));
+        DCI_TRY(dci_gpu_kv_orders_renew(kv, row, kv->step.stream, &stale));
+        stale = stale || (row->n_formed == 0 && dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > 0);
+        if (stale || (due > row->n_formed && !device_builds(kv, row, due))) {
+                DCI_TRY(dci_gpu_kv_wait_rows(kv));
+                DCI_TRY(dci_gpu_kv_check_good(kv, row));
+                DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->step.stream));
+        }
+        dci_gpu_kv_orders_group(kv, row, due);
+        row->step.n_formed = due > row->n_formed ? due : row->n_formed;
+        return make_exclusive(kv, kv->step.stream, row, row->n_formed / DCI_KV_CHUNK, row->step.n_formed);
+}
+
 dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
 {
         const bool learned = kv->planner.kind == DCI_GPU_LEARNED;
@@ -197,6 +249,10 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
                 const size_t due = dci_kv_may_group(kv->host, row->n), after = row->n + kv->step.wanted[i];
+                if (kv->planner.ordered) {
+                        DCI_TRY(reserve_ordered(kv, row));
+                        continue;
+                }
                 row->step.n_built = 0;
                 row->step.n_formed = row->n_formed;
                 row->step.prompting = !prompted(kv, sequence);
@@ -325,6 +381,8 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
                         row->n_formed = row->step.n_formed;
                 if (of_prompt)
                         row->where = DCI_GPU_KV_ON_DEVICE;
+                if (kv->planner.ordered && aborted)
+                        dci_gpu_kv_orders_abort(kv, row);
                 truncate_chunks(kv, row, dci_gpu_kv_count_chunks(row->n_formed));
         }
 }
@@ -337,6 +395,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->where = kv->planner.on && !dci_gpu_kv_coded(&kv->planner) ? DCI_GPU_KV_ON_DEVICE : DCI_GPU_KV_NOWHERE;
         if (kv->planner.clustered)
                 dci_gpu_kv_clusters_open(kv, row);
+        dci_gpu_kv_orders_open(kv, row);
         dci_gpu_kv_boundaries_open(kv, row);
         return kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : DCI_OK;
 }
@@ -346,6 +405,7 @@ void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         truncate_chunks(kv, row, 0);
         if (kv->planner.clustered)
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
+        dci_gpu_kv_orders_leave(kv, row);
         row->n_formed = 0;
         dci_gpu_kv_copies_leave(kv, row);
 }
@@ -410,6 +470,8 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         if (to->where != DCI_GPU_KV_NOWHERE)
                 DCI_GPU_KV_TRY(kv, dci_gpu_kv_fork_transforms(kv, from, to));
         DCI_GPU_KV_TRY(kv, upload_numbers(kv, to, 0));
+        if (p->ordered)
+                DCI_TRY(dci_gpu_kv_orders_fork(kv, from, to));
         return dci_gpu_kv_schedule_fork(kv, from, to);
 }
 
@@ -418,9 +480,12 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
         dci_gpu_kv_planner *p = &kv->planner;
         if (p->clustered)
                 return dci_gpu_kv_clusters_truncate(kv, row);
+        const size_t before = row->n_formed;
+        if (p->ordered)
+                dci_gpu_kv_orders_truncate(kv, row, n);
         const size_t left = dci_kv_whole_within(kv->host, row->n_formed, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
-        if (!p->on || left == row->n_formed)
+        if (!p->on || left == before)
                 return DCI_OK;
         row->n_formed = left;
         truncate_chunks(kv, row, dci_gpu_kv_count_chunks(left));

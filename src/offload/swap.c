@@ -10,6 +10,7 @@
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/learned_codes.h"
+#include "offload/orders.h"
 #include "offload/prompt_kmeans.h"
 #include "offload/resident.h"
 #include "offload/schedule.h"
@@ -37,7 +38,8 @@ static bool has_centres(const dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 static size_t image_bytes(const dci_gpu_kv *kv, const dci_gpu_kv_swapped *s)
 {
         const size_t n = !has_centres(kv, &s->row) ? 0 : kv->planner.value_centres != NULL ? 2 : 1;
-        return summaries_bytes(kv, s->n_chunks) + n * kv->n_sparse * centre_bytes(kv) + kv->schedule->row_bytes;
+        return dci_gpu_kv_orders_bytes(kv) + summaries_bytes(kv, s->n_chunks) + n * kv->n_sparse * centre_bytes(kv) +
+               kv->schedule->row_bytes;
 }
 
 /* Copies to the image or from it, through locked memory. */
@@ -112,6 +114,10 @@ dci_status dci_gpu_kv_swap_save(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_gpu_kv_
 {
         dci_gpu_kv_swapped *s = NULL, of = {.bad = dci_gpu_kv_bad(kv, row)};
         DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
+        if (kv->planner.ordered && of.bad == 0) /* the device has orders from the host */
+                DCI_TRY(dci_gpu_kv_planner_drain(kv, row));
+        if (kv->planner.ordered && of.bad == 0 && row->n_formed > 0)
+                DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         of.row = *row;
         if (kv->planner.on && !kv->planner.clustered && row->n_formed > 0) {
                 if (host_has_all(kv, row))
@@ -122,7 +128,8 @@ dci_status dci_gpu_kv_swap_save(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_gpu_kv_
         of.n_bytes = sizeof of + image_bytes(kv, &of);
         DCI_TRY(dci_kv_alloc(kv->host, of.n_bytes, (void **)&s));
         *s = of;
-        mover m = {kv, s->image, true};
+        mover m = {kv, s->image + dci_gpu_kv_orders_bytes(kv), true};
+        dci_gpu_kv_orders_save(kv, row, s->image);
         const dci_status status = kv->planner.on ? dci_gpu_kv_check_device(kv, move_all(&m, s, row)) : DCI_OK;
         if (status == DCI_OK)
                 *out = s;
@@ -161,12 +168,13 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
 {
         const size_t number = dci_gpu_kv_row_number(kv, row);
         const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        mover m = {kv, (unsigned char *)s->image, false};
+        mover m = {kv, (unsigned char *)s->image + dci_gpu_kv_orders_bytes(kv), false};
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_planner_open(kv, row));
         if (!kv->planner.on)
                 return DCI_OK;
         if (kv->planner.clustered || s->row.where == DCI_GPU_KV_ON_HOST) {
                 DCI_TRY(kv->planner.clustered ? dci_gpu_kv_clusters_restore(kv, row) : dci_gpu_kv_upload_all(kv, row));
+                dci_gpu_kv_orders_restore(kv, row, s->image);
                 return dci_gpu_kv_check_device(kv, restore_lists(kv, s, row));
         }
         DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, kv->summaries, kv->side, number, 0, s->n_chunks));
@@ -176,6 +184,7 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_upload_transforms(kv, row, l, &sequence->layers[l]));
         row->n_formed = s->row.n_formed;
         row->where = s->row.where;
+        dci_gpu_kv_orders_restore(kv, row, s->image);
         return DCI_OK;
 }
 
@@ -184,7 +193,7 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
 /* Gives the host the centres of the device's codes. */
 static dci_status set_centres(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, dci_kv_sequence *sequence)
 {
-        const unsigned char *keys = s->image + summaries_bytes(kv, s->n_chunks),
+        const unsigned char *keys = s->image + dci_gpu_kv_orders_bytes(kv) + summaries_bytes(kv, s->n_chunks),
                             *values = keys + kv->n_sparse * centre_bytes(kv);
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 const size_t at = kv->layers[l].index * centre_bytes(kv);

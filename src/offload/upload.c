@@ -7,15 +7,6 @@
 
 #include "offload/upload.h"
 
-size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
-{
-        size_t n = SIZE_MAX;
-        for (size_t l = 0; l < kv->shape.n_layers; l++)
-                if (dci_kv_groups(kv->host, l) && sequence->layers[l].n_grouped < n)
-                        n = sequence->layers[l].n_grouped;
-        return n == SIZE_MAX ? 0 : n;
-}
-
 /* Each batch of chunks that fits the locked buffer is waited for before the buffer is used again. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
                                    size_t first, size_t n)

@@ -10,9 +10,6 @@
 
 #include "offload/chunk_store.h"
 
-/* Candidates that the host has summaries of in all layers that form any: a prompt may end in one of them later than in
- * another. */
-size_t dci_gpu_kv_host_grouped(const dci_gpu_kv *kv, const dci_kv_sequence *sequence);
 /* Uploads the host's chunks [first, n) of a layer. */
 dci_status dci_gpu_kv_upload_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t layer, const dci_kv_layer *from,
                                    size_t first, size_t n);

@@ -82,6 +82,21 @@ typedef struct dci_gpu_units {
         int32_t of_means;
 } dci_gpu_units;
 
+/* Pages of a stored order (DCI_KV_GROUP_REORDERED): page g has members number g << group_shift on of the order, which
+ * `ids` of the selection lists, as far as there are n_ordered, a multiple of a page; later pages are by position. The
+ * first n_static pages are selected before all others, in their order, and have no score. Pages of candidates that are
+ * too young, after a truncation, come last, and those candidates are not selected. */
+typedef struct dci_gpu_order {
+        const int32_t *n_ordered, *n_static; /* by sequence of the call; NULL: all pages are by position */
+} dci_gpu_order;
+
+/* Where queries of plans are stored: [row][slot][n_heads * group][dim] in their own type, in host memory. */
+typedef struct dci_gpu_query_ring {
+        unsigned char *to;    /* NULL: nowhere */
+        const int32_t *slots; /* by sequence of the call */
+        uint64_t row_bytes;
+} dci_gpu_query_ring;
+
 /* The candidate of a score. */
 #define DCI_GPU_SCORED(units, number) ((units)[(number) / DCI_GPU_UNIT] * DCI_GPU_UNIT + (number) % DCI_GPU_UNIT)
 
@@ -118,6 +133,10 @@ enum {
  * sink + n_candidates on, by their exact keys from the lanes or, beyond the ring, the pool; -FLT_MAX and 0 without
  * lanes.keys.
  *
+ * order: a list has at least as many pages as its order, whatever n_candidates is. Scores of static pages are -infinity,
+ * which parts do not count. ring: the kernel also stores the queries of all sequences, sparse or not, due or not. Both
+ * of rows only, not of codes.
+ *
  * units, if it has lists. of_means: summaries.layer_at is that of the codes of means, group_shift is mean_shift, and
  * groups that the last unit lacks have scores of -FLT_MAX, which parts do not count; lists that are not preselected are
  * not scored. Else: scores of the tokens in a list's units, in their order. Queries and `due` must not have been written
@@ -148,6 +167,8 @@ typedef struct dci_gpu_score_args {
         int32_t due_is, fresh;
         const unsigned char *transforms; /* LEARNED: [row][head], DCI_GPU_TRANSFORM_BYTES(dim) apart */
         dci_gpu_units units;
+        dci_gpu_order order;
+        dci_gpu_query_ring ring;
         float deviation_weight; /* DEVIATIONS */
         int32_t reserved;
 } dci_gpu_score_args;
@@ -198,7 +219,8 @@ typedef struct dci_gpu_select_args {
         float *scores;
         const float *parts;
         dci_gpu_chunks spans; /* clusters: {first, number} of the members of each as two int32_t, in the head's part */
-        dci_gpu_chunks ids;   /* clusters: members by first + 0, 1, ..: candidates as int32_t, in the head's part */
+        dci_gpu_chunks
+                ids; /* clusters: members by first + 0, 1, ..: candidates as int32_t, in the head's part; orders */
         float *lasts;
         uint64_t *found;
         int32_t *n_found;
@@ -208,6 +230,7 @@ typedef struct dci_gpu_select_args {
         dci_gpu_selection_cache selection;
         dci_gpu_units units;
         int32_t likely_groups, unused;
+        dci_gpu_order order;
         int32_t *members;
         double estimate_share;
 } dci_gpu_select_args;

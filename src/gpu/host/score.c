@@ -5,6 +5,7 @@
 
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "gpu/host/learned.h"
 #include "gpu/host/reference.h"
@@ -25,7 +26,7 @@ typedef struct prepared_query {
 
 typedef struct scoring {
         const dci_gpu_score_args *args;
-        int32_t row, head, n_tokens, n_candidates, n_groups;
+        int32_t row, head, n_tokens, n_candidates, n_groups, n_static;
         const int32_t *units; /* NULL, or those whose tokens are scored */
         uint64_t list;
         const dci_gpu_transform *transform;
@@ -185,8 +186,12 @@ static void score_part(const scoring *s, int32_t part)
                         score_learned(s, (int32_t)g, out);
                 else
                         score_row(s, (int32_t)g, out);
-                for (int32_t q = 0; q < args->group; q++)
-                        add(&tops[q], out[q]);
+                for (int32_t q = 0; q < args->group; q++) {
+                        if (g < s->n_static)
+                                out[q] = -INFINITY;
+                        else
+                                add(&tops[q], out[q]);
+                }
         }
         write_part(s, part, tops);
 }
@@ -250,10 +255,23 @@ static void score_attended(const scoring *s)
         write_part(s, args->n_parts, tops);
 }
 
+static void store_queries(const dci_gpu_score_args *args, int32_t sequence, int32_t head)
+{
+        const uint64_t es = args->query_dtype == DCI_F32 ? 4 : 2, n_bytes = (uint64_t)args->dim * es,
+                       first = (uint64_t)(sequence * args->n_heads + head) * (uint64_t)args->group,
+                       at = (uint64_t)(args->ring.slots[sequence] * args->n_heads + head) * (uint64_t)args->group;
+        unsigned char *to = args->ring.to + (uint64_t)args->rows[sequence] * args->ring.row_bytes + at * n_bytes;
+        for (uint64_t q = 0; q < (uint64_t)args->group; q++)
+                memcpy(to + q * n_bytes, (const unsigned char *)args->queries + (first + q) * args->query_ld * es,
+                       n_bytes);
+}
+
 void dci_gpu_ref_score(const dci_gpu_score_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++)
                 for (int32_t h = 0; h < args->n_heads; h++) {
+                        if (args->ring.to != NULL)
+                                store_queries(args, i, h);
                         dci_gpu_view view;
                         DCI_GPU_VIEW(view, args->sizes, args->n_tokens[i], args->n_grouped[i]);
                         const bool due = args->due == NULL || args->due[i * args->n_heads + h] == args->due_is;
@@ -273,6 +291,11 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                         s.n_groups = args->n_clusters != NULL
                                              ? args->n_clusters[held]
                                              : (view.n_candidates + (1 << args->group_shift) - 1) >> args->group_shift;
+                        if (args->order.n_ordered != NULL) {
+                                const int32_t listed = args->order.n_ordered[i] >> args->group_shift;
+                                s.n_groups = listed > s.n_groups ? listed : s.n_groups;
+                                s.n_static = args->order.n_static[i];
+                        }
                         if (!use_units(&s))
                                 continue;
                         prepare(&s);

@@ -17,7 +17,8 @@ typedef struct selecting {
         const dci_gpu_select_args *args;
         uint64_t list;
         int32_t row, head, n_candidates, room, n_groups;
-        bool skip_empty; /* clusters may be without a candidate: after a truncation */
+        int32_t n_ordered, n_static; /* of an order */
+        bool skip_empty;             /* listed groups may be without a candidate: after a truncation */
         const float *scores;
         const int32_t *units;                                   /* NULL, or those whose tokens have scores */
         double most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* lse: less most */
@@ -61,6 +62,14 @@ static int32_t members_of(const selecting *c, int32_t group)
                 return n;
         }
         const int32_t per = 1 << args->group_shift, left = c->n_candidates - group * per;
+        if (group * per < c->n_ordered) {
+                int32_t n = 0;
+                for (int32_t i = 0; i < per; i++)
+                        n += *listed(c, &args->ids, group * per + i, 1) < c->n_candidates;
+                return n;
+        }
+        if (left <= 0)
+                return 0;
         return c->units != NULL ? 1 : left < per ? left : per;
 }
 
@@ -71,6 +80,12 @@ static int32_t member_of(const selecting *c, int32_t group, int32_t i)
                 return *listed(c, &args->ids, listed(c, &args->spans, group, 2)[0] + i, 1);
         if (c->units != NULL)
                 return DCI_GPU_SCORED(c->units, group);
+        if (group << args->group_shift < c->n_ordered)
+                for (int32_t at = group << args->group_shift;; at++) {
+                        const int32_t id = *listed(c, &args->ids, at, 1);
+                        if (id < c->n_candidates && i-- == 0)
+                                return id;
+                }
         return (group << args->group_shift) + i;
 }
 
@@ -110,6 +125,8 @@ static float relevance_of(const selecting *c, int32_t group)
         double sum = 0;
         if (c->skip_empty && members_of(c, group) == 0)
                 return -FLT_MAX;
+        if (group < c->n_static)
+                return INFINITY;
         for (int32_t q = 0; q < args->group; q++)
                 sum += args->weigh == DCI_GPU_WEIGH_EVEN ? (double)scores[q] / args->group
                                                          : exp((double)scores[q] - c->most[q] - c->lse[q]);
@@ -175,7 +192,7 @@ static void find_best(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
         const int32_t per = args->n_clusters != NULL ? 1 : 1 << args->group_shift;
-        const int32_t filling = (c->room + per - 1) / per + (per > 1);
+        const int32_t filling = c->n_ordered > 0 && c->skip_empty ? c->room : (c->room + per - 1) / per + (per > 1);
         const int32_t wanted = filling < c->n_groups ? filling : c->n_groups;
         if (args->weigh != DCI_GPU_WEIGH_EVEN)
                 weigh_queries(c);
@@ -353,6 +370,13 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
                 c.n_groups = args->units.n_scored[c.list];
         }
         c.skip_empty = args->n_clusters != NULL && c.n_candidates != args->n_grouped[sequence];
+        if (args->order.n_ordered != NULL) {
+                c.n_ordered = args->order.n_ordered[sequence];
+                c.n_static = args->order.n_static[sequence];
+                c.n_groups =
+                        c.n_ordered >> args->group_shift > c.n_groups ? c.n_ordered >> args->group_shift : c.n_groups;
+                c.skip_empty = c.n_ordered > c.n_candidates;
+        }
         c.n_groups = c.n_groups < args->max_groups ? c.n_groups : args->max_groups;
         if ((c.room == 0 && args->members == NULL) || c.n_groups <= 0)
                 return;

@@ -192,6 +192,11 @@ static size_t gather(const dci_kv *kv, holding *out)
                                 hold(out, &n, layer->chunks[c], "a chunk", kv->chunk_bytes, layer);
                         for (size_t b = 0; b < layer->n_batches; b++)
                                 hold(out, &n, layer->batches[b], "a batch", layer->batches[b]->n_bytes, layer);
+                        const dci_kv_reorder *order = layer->reorder;
+                        for (size_t b = 0; order != NULL && b < order->n_from; b++)
+                                hold(out, &n, order->from[b], "a batch", order->from[b]->n_bytes, layer);
+                        if (order != NULL && order->batch != NULL)
+                                hold(out, &n, order->batch, "a batch", order->batch->n_bytes, layer);
                         for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
                                 const dci_kv_head *head = &layer->heads[h];
                                 hold(out, &n, head->keys, "a transform of keys", 0, layer);

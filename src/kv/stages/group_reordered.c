@@ -15,6 +15,7 @@
 #include "kv/geometry.h"
 #include "kv/stages/importance.h"
 #include "kv/stages/rank.h"
+#include "kv/stages/reorder.h"
 #include "simd/topk.h"
 
 static size_t most(const dci_kv *kv, size_t n)
@@ -80,12 +81,17 @@ static void append_rest(const dci_kv *kv, const dci_kv_layer *layer, const dci_k
                         const weighing *w, int32_t *ids)
 {
         const bool some = batch->n_static > 0;
+        const dci_kv_reorder *of = layer->reorder;
+        const bool apart = of != NULL && of->batch == batch;
+        dci_kv_clusters *const *batches = apart ? of->from : layer->batches;
+        const size_t n_batches = apart ? of->n_from : layer->n_batches;
         size_t n = batch->n_static, seen = batch->first;
-        for (size_t b = 0; b < layer->n_batches && batch->first == 0 && layer->batches[b] != batch; b++) {
-                const dci_kv_clusters *old = layer->batches[b];
+        for (size_t b = 0; b < n_batches && batch->first == 0 && batches[b] != batch; b++) {
+                const dci_kv_clusters *old = batches[b];
                 const int32_t *from = dci_kv_cluster_ids(kv, old, head);
                 for (size_t i = 0; i < old->n; i++)
-                        if (!some || (w->is_static[from[i] / 64] >> (from[i] % 64) & 1) == 0)
+                        if ((size_t)from[i] < batch->n &&
+                            (!some || (w->is_static[from[i] / 64] >> (from[i] % 64) & 1) == 0))
                                 ids[n++] = from[i];
                 seen += old->n;
         }

@@ -17,6 +17,7 @@
 #include "kv/queries.h"
 #include "kv/stages/rank.h"
 #include "kv/stages/reorder.h"
+#include "kv/worker.h"
 #include "simd/topk.h"
 
 /* --- the ring ----------------------------------------------------------------------------------------------------- */
@@ -40,6 +41,12 @@ static const float *ring_at(const dci_kv *kv, const dci_kv_layer *layer, size_t 
 size_t dci_kv_ring_queries(const dci_kv *kv, const dci_kv_layer *layer, size_t head, float *out)
 {
         const size_t n = n_observed(kv, layer), width = kv->group * kv->dim_k;
+        const dci_kv_reorder *of = layer->reorder;
+        if (of != NULL && of->queries != NULL) {
+                const size_t floats = of->n_queries * kv->dim_k;
+                memcpy(out, of->queries + head * floats, floats * sizeof *out);
+                return of->n_queries;
+        }
         for (size_t i = 0; i < n; i++)
                 memcpy(out + i * width, ring_at(kv, layer, head, layer->selection->n_pushed - n + i),
                        width * sizeof *out);
@@ -57,6 +64,7 @@ void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positio
                         dci_kv_queries_to_f32(kv, queries, ld, n_positions - n + i, h,
                                               d->ring + (h * kv->config.ring + i) * kv->group * kv->dim_k);
         d->n_pushed = d->renewed = n;
+        d->early = dci_kv_reorder_early(kv, layer->number);
 }
 
 /* --- how many are static ------------------------------------------------------------------------------------------ */
@@ -161,14 +169,75 @@ dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n)
 
 /* --- a new order -------------------------------------------------------------------------------------------------- */
 
-size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
+size_t dci_kv_reorder_early(const dci_kv *kv, size_t layer)
+{
+        return kv->config.reorder_delay > 0 ? layer * kv->config.period / kv->config.n_layers : 0;
+}
+
+size_t dci_kv_reordered_at(const dci_kv *kv, const dci_kv_layer *layer, size_t n_pushed)
 {
         const dci_kv_selection_cache *d = layer->selection;
         if (!dci_kv_reorders(kv) || !dci_kv_groups(kv, layer->number) || layer->prompt != DCI_KV_PROMPT_DONE ||
-            d == NULL || d->ring == NULL || d->n_pushed - d->renewed < kv->config.period)
+            layer->reorder != NULL || d == NULL || d->ring == NULL ||
+            n_pushed - d->renewed < kv->config.period - d->early)
                 return 0;
         const size_t may = kv->config.frozen_prompt ? 0 : dci_kv_may_group(kv, layer->sequence->n);
         return may > layer->n_grouped ? may : layer->n_grouped;
+}
+
+size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer)
+{
+        return layer->selection != NULL ? dci_kv_reordered_at(kv, layer, layer->selection->n_pushed) : 0;
+}
+
+static void free_reorder(dci_kv *kv, dci_kv_layer *layer)
+{
+        dci_kv_reorder *of = layer->reorder;
+        layer->reorder = NULL;
+        dci_kv_clusters_release(kv, of->batch);
+        for (size_t b = 0; b < of->n_from; b++)
+                dci_kv_clusters_release(kv, of->from[b]);
+        dci_kv_free(kv, of, of->n_bytes);
+}
+
+void dci_kv_reorder_drop(dci_kv *kv, dci_kv_layer *layer)
+{
+        if (layer->reorder == NULL)
+                return;
+        dci_kv_jobs_cancel_layer(kv, layer);
+        free_reorder(kv, layer);
+}
+
+void dci_kv_reorder_truncate(dci_kv *kv, dci_kv_layer *layer, size_t n)
+{
+        if (layer->reorder != NULL && kv->config.sink + layer->reorder->batch->n > n)
+                dci_kv_reorder_drop(kv, layer);
+}
+
+/* Batches of later pages stay if the first of them begins where the order ends: the pages before it are as many as they
+ * were. Where a device plans, one may straddle that end; then they are built again when they are asked for. */
+void dci_kv_reorder_publish(dci_kv *kv, dci_kv_layer *layer)
+{
+        dci_kv_reorder *of = layer->reorder;
+        dci_kv_clusters *batch = of->batch;
+        size_t n = 1;
+        dci_kv_jobs_wait_layer(kv, layer);
+        of->batch = NULL;
+        for (size_t b = 0; b < layer->n_batches; b++) {
+                dci_kv_clusters *old = layer->batches[b];
+                const dci_kv_clusters *before = n > 1 ? layer->batches[n - 1] : batch;
+                if (old->first == before->first + before->n)
+                        layer->batches[n++] = old;
+                else
+                        dci_kv_clusters_release(kv, old);
+        }
+        layer->batches[0] = batch;
+        layer->n_batches = n;
+        layer->n_grouped = layer->batches[n - 1]->first + layer->batches[n - 1]->n;
+        layer->copied = false;
+        layer->selection->renewed = of->started;
+        layer->selection->early = 0;
+        free_reorder(kv, layer);
 }
 
 /* --- what there is ------------------------------------------------------------------------------------------------ */

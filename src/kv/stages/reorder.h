@@ -16,7 +16,16 @@ void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positio
  * open. */
 size_t dci_kv_static_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n);
 dci_status dci_kv_static_online(dci_kv *kv, dci_kv_layer *layer, size_t n);
-/* Candidates of a layer's new order, if one is due; else 0. */
+/* Candidates of a layer's new order, if one is due; else 0. The same for a layer whose n_pushed is kept by the owner of
+ * its plans. */
 size_t dci_kv_reordered(const dci_kv *kv, const dci_kv_layer *layer);
+size_t dci_kv_reordered_at(const dci_kv *kv, const dci_kv_layer *layer, size_t n_pushed);
+/* How many plans before its period ends a layer's first order is due: layers come one after the other. */
+size_t dci_kv_reorder_early(const dci_kv *kv, size_t layer);
+/* Waits for the order that is being made and takes it into use, in place of the batches that it includes. */
+void dci_kv_reorder_publish(dci_kv *kv, dci_kv_layer *layer);
+/* Drops it, if there is one; drops it if it has candidates that n tokens do not leave. */
+void dci_kv_reorder_drop(dci_kv *kv, dci_kv_layer *layer);
+void dci_kv_reorder_truncate(dci_kv *kv, dci_kv_layer *layer, size_t n);
 
 #endif

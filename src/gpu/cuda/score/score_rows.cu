@@ -128,10 +128,38 @@ static __device__ __forceinline__ float score_of(const dci_gpu_score_args &a, fl
         return ROOT ? fminf((sum + a.deviation_weight * sqrtf(fmaxf(square, 0.0f))) * back, FLT_MAX) : sum * back;
 }
 
+/* Scores of static pages are no scores. */
+template <int N> static __device__ __forceinline__ void leave_out(int row, int apart, int n_static, float (&x)[N][2])
+{
+#pragma unroll
+        for (int i = 0; i < N; i++)
+                if (row + i * apart < n_static)
+                        x[i][0] = x[i][1] = -INFINITY;
+}
+
+/* By one block of a list. */
+static __device__ __forceinline__ void store_queries(const dci_gpu_score_args &a, const ScoreJob &job)
+{
+        const int n = a.group * a.dim;
+        const int64_t from = (int64_t)job.list * a.group,
+                      to = ((int64_t)__ldcg(a.ring.slots + blockIdx.z) * a.n_heads + job.head) * n;
+        unsigned char *row = a.ring.to + (uint64_t)job.row * a.ring.row_bytes;
+        ptx_take_turn();
+        for (int i = threadIdx.x; i < n; i += SCORE_THREADS) {
+                const int64_t at = (from + i / a.dim) * (int64_t)a.query_ld + i % a.dim;
+                if (a.query_dtype == DCI_F32)
+                        reinterpret_cast<uint32_t *>(row)[to + i] =
+                                __ldcg(static_cast<const uint32_t *>(a.queries) + at);
+                else
+                        reinterpret_cast<uint16_t *>(row)[to + i] =
+                                __ldcg(static_cast<const uint16_t *>(a.queries) + at);
+        }
+}
+
 template <int P, int Q, bool ROOT>
 static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, const RowQueries<P, Q> &queries,
                                                    const RowSums<Q> &sums, const RowSums<Q> &squares, int tile,
-                                                   int lane, Scores<Q> &scores)
+                                                   int lane, int n_static, Scores<Q> &scores)
 {
         const int g = lane >> 2, c = lane & 3;
         if constexpr (Q == 4) {
@@ -141,7 +169,9 @@ static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, 
                         const float sum = sums.traded(j, c), square = ROOT ? squares.traded(j, c) : 0.0f;
                         x[0][j] = score_of<ROOT>(a, sum, square, queries.back[2 * (c & 1) + j]);
                 }
-                scores.take(a, 0, ROW_TILE * tile + g + (c < 2 ? 0 : 8), 1, x);
+                const int row = ROW_TILE * tile + g + (c < 2 ? 0 : 8);
+                leave_out(row, 1, n_static, x);
+                scores.take(a, 0, row, 1, x);
         } else {
 #pragma unroll
                 for (int t = 0; t < (Q == 16 ? 2 : 1); t++) {
@@ -153,6 +183,7 @@ static __device__ __forceinline__ void finish_rows(const dci_gpu_score_args &a, 
                                         x[i][j] = score_of<ROOT>(a, sums.x[t][2 * i + j],
                                                                  ROOT ? squares.x[t][2 * i + j] : 0.0f,
                                                                  queries.back[8 * t + 2 * c + j]);
+                        leave_out(ROW_TILE * tile + g, 8, n_static, x);
                         scores.take(a, t, ROW_TILE * tile + g, 8, x);
                 }
         }
@@ -175,6 +206,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
         auto &s = reinterpret_cast<RowsShared<P, Q> *>(memory)->scan;
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         const ScoreJob job = score_job_of(a);
+        if (a.ring.to != nullptr && blockIdx.x == (unsigned)a.n_parts)
+                store_queries(a, job);
         if (!score_begins(a, job))
                 return;
         if (blockIdx.x == (unsigned)a.n_parts) {
@@ -189,6 +222,11 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
         places.row_bytes = 2 * width;
         places.n_rows = a.n_clusters != nullptr ? __ldcg(a.n_clusters + (uint64_t)job.row * a.n_heads + job.head)
                                                 : (job.n_candidates + (1 << a.group_shift) - 1) >> a.group_shift;
+        int n_static = 0;
+        if (a.order.n_ordered != nullptr) { /* the same for all threads */
+                places.n_rows = max(places.n_rows, __ldcg(a.order.n_ordered + blockIdx.z) >> a.group_shift);
+                n_static = __ldcg(a.order.n_static + blockIdx.z);
+        }
         const ScoreRange range = score_range_of((places.n_rows + ROW_TILE - 1) / ROW_TILE, blockIdx.x, a.n_parts);
         Scores<Q> scores;
         RowPiece<P> rows;
@@ -231,7 +269,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
                                 rows.load(s.table, places, tile, piece, lane, policy);
                         if (finished < 0)
                                 continue;
-                        finish_rows<P, Q, ROOT>(a, s.queries, ROOT ? means : sums, sums, finished, lane, scores);
+                        finish_rows<P, Q, ROOT>(a, s.queries, ROOT ? means : sums, sums, finished, lane, n_static,
+                                                scores);
                         sums.clear();
                 }
         }

@@ -44,8 +44,9 @@ struct Job {
         const float *scores;
         int list, row, head, group; /* group: scores of a group, or of a unit's groups together */
         int n_candidates, room, n_groups, wanted;
-        bool look; /* look: for clusters without a candidate */
-        float low; /* of mean scores: where bins begin */
+        int n_ordered, n_static; /* of an order: listed candidates, and pages that come first */
+        bool look;               /* for listed groups without a candidate */
+        float low;               /* of mean scores: where bins begin */
 };
 
 static __device__ __forceinline__ uint32_t ordered(float x)
@@ -92,11 +93,56 @@ static __device__ __forceinline__ int id_at(const dci_gpu_select_args &args, con
         return *listed_at(args.ids, job.row, job.head, at, 1);
 }
 
-static __device__ __noinline__ bool is_empty(const dci_gpu_select_args &args, int row, int head, int n_candidates,
-                                             int group)
+/* Candidates among the members of a page of an order, in any order. */
+static __device__ __noinline__ int ordered_members(const dci_gpu_select_args &args, int row, int head, int n_candidates,
+                                                   int first)
 {
+        int n = 0;
+        for (int i = first; i < first + (1 << args.group_shift); i++)
+                n += *listed_at(args.ids, row, head, i, 1) < n_candidates;
+        return n;
+}
+
+static __device__ __noinline__ bool is_empty(const dci_gpu_select_args &args, int row, int head, int n_candidates,
+                                             int n_ordered, int group)
+{
+        if (args.n_clusters == nullptr) {
+                const int first = group << args.group_shift;
+                return first >= n_ordered ? first >= n_candidates
+                                          : ordered_members(args, row, head, n_candidates, first) == 0;
+        }
         const int32_t *span = listed_at(args.spans, row, head, group, 2);
         return span[1] <= 0 || *listed_at(args.ids, row, head, span[0], 1) >= n_candidates;
+}
+
+/* The candidate that is number `member` of them. */
+static __device__ __noinline__ int ordered_member(const dci_gpu_select_args &args, int row, int head, int n_candidates,
+                                                  int first, int member)
+{
+        for (int i = first;; i++) {
+                const int id = *listed_at(args.ids, row, head, i, 1);
+                if (id < n_candidates && member-- == 0)
+                        return id;
+        }
+}
+
+/* Candidates of a page: of an order, or by position. */
+static __device__ __forceinline__ int page_members(const dci_gpu_select_args &args, const Job &job, int group)
+{
+        const int per = 1 << args.group_shift, first = group << args.group_shift;
+        if (first >= job.n_ordered)
+                return min(per, job.n_candidates - first);
+        return job.look ? ordered_members(args, job.row, job.head, job.n_candidates, first) : per;
+}
+
+static __device__ __forceinline__ int page_member(const dci_gpu_select_args &args, const Job &job, int group,
+                                                  int member)
+{
+        const int first = group << args.group_shift;
+        if (first >= job.n_ordered)
+                return first + member;
+        return job.look ? ordered_member(args, job.row, job.head, job.n_candidates, first, member)
+                        : id_at(args, job, first + member);
 }
 
 /* Candidates among a listed group's members: the first ones. */
@@ -258,7 +304,10 @@ static __device__ __forceinline__ uint32_t bits_of(const dci_gpu_select_args &ar
                 sum = __fmul_rn(sum, w.inverse);
         /* Sums of exponentials are not negative. */
         uint32_t bits = HOW == by_mean ? ordered(sum) : __float_as_uint(sum) | 0x80000000u;
-        if (job.look && index < job.n_groups && is_empty(args, job.row, job.head, job.n_candidates, index))
+        if (index < job.n_static)
+                bits = ordered(INFINITY);
+        if (job.look && index < job.n_groups &&
+            is_empty(args, job.row, job.head, job.n_candidates, job.n_ordered, index))
                 bits = ordered(-FLT_MAX);
         return index < job.n_groups ? bits : 0;
 }

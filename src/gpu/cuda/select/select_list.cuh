@@ -62,7 +62,7 @@ static __device__ __forceinline__ void put_header(const dci_gpu_select_args &arg
 
 /* What a list's kernel reads of its sequence before its turn: no kernel writes it. */
 struct Asked {
-        int n, n_grouped, n_clusters, n_scored;
+        int n, n_grouped, n_clusters, n_scored, n_ordered, n_static;
 };
 
 template <int G, int HOW> static __device__ __forceinline__ Asked ask(const dci_gpu_select_args &args, Job &job)
@@ -78,6 +78,8 @@ template <int G, int HOW> static __device__ __forceinline__ Asked ask(const dci_
         asked.n_grouped = __ldcg(args.n_grouped + sequence);
         asked.n_clusters =
                 args.n_clusters != nullptr ? __ldcg(args.n_clusters + (uint64_t)job.row * args.n_heads + job.head) : 0;
+        asked.n_ordered = args.order.n_ordered != nullptr ? __ldcg(args.order.n_ordered + sequence) : 0;
+        asked.n_static = args.order.n_ordered != nullptr ? __ldcg(args.order.n_static + sequence) : 0;
         /* The kernel before the one before this one has written it. */
         asked.n_scored = HOW != by_unit && args.units.lists != nullptr ? __ldcg(args.units.n_scored + job.list) : 0;
         return asked;
@@ -89,7 +91,7 @@ static __device__ __forceinline__ bool settle_units(const dci_gpu_select_args &a
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
         job.n_candidates = view.n_candidates;
-        job.room = 0;
+        job.room = job.n_ordered = job.n_static = 0;
         job.look = false;
         job.n_groups = (view.n_candidates + DCI_GPU_UNIT - 1) / DCI_GPU_UNIT;
         job.wanted = args.units.wanted + 1; /* the last one is for a list that would be too short */
@@ -115,11 +117,15 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
                 put_header(args, blockIdx.z, view, asked.n);
         job.n_candidates = view.n_candidates;
         job.room = args.none ? 0 : min(keeps ? args.selection.room : view.room, args.stride);
-        job.look = args.n_clusters != nullptr && view.n_candidates != asked.n_grouped;
+        job.n_ordered = asked.n_ordered;
+        job.n_static = asked.n_static;
+        job.look =
+                args.n_clusters != nullptr ? view.n_candidates != asked.n_grouped : view.n_candidates < asked.n_ordered;
         const int per = 1 << args.group_shift;
         job.n_groups = min(args.n_clusters != nullptr ? asked.n_clusters
                            : asked.n_scored > 0       ? asked.n_scored
-                                                      : (view.n_candidates + per - 1) >> args.group_shift,
+                                                      : max((view.n_candidates + per - 1) >> args.group_shift,
+                                                            asked.n_ordered >> args.group_shift),
                            args.max_groups);
         if (args.due != nullptr && __ldca(args.due + job.list) != args.due_is)
                 return false;
@@ -128,8 +134,9 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
                         put_nothing(args, job.list, job.row, job.head);
                 return false;
         }
-        /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least. */
-        const bool pages = args.n_clusters == nullptr && per > 1;
+        /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least, and so
+         * have pages of an order after a truncation. */
+        const bool pages = args.n_clusters == nullptr && per > 1 && !job.look;
         job.wanted = min(pages ? ((job.room + per - 1) >> args.group_shift) + 1 : job.room, job.n_groups);
         return true;
 }
@@ -156,7 +163,6 @@ static __device__ __forceinline__ void move_best(Shared &s, uint64_t *keys, uint
 static __device__ __forceinline__ int take_members(const dci_gpu_select_args &args, const Job &job, Shared &s,
                                                    const Rooms &r)
 {
-        const int per = 1 << args.group_shift;
         uint32_t begin = 0, n_ranked = 0, total;
         for (int base = 0; base < job.wanted; base += n_threads) {
                 const int i = base + (int)threadIdx.x;
@@ -165,7 +171,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
                 if (i < job.wanted && args.n_clusters != nullptr)
                         n = listed_members(args, job, group);
                 else if (i < job.wanted)
-                        n = min(per, job.n_candidates - (group << args.group_shift));
+                        n = page_members(args, job, group);
                 n = min(max(n, 0), job.room);
                 const uint32_t at = min(begin + block_prefix((uint32_t)n, s.sums, &total), (uint32_t)job.room);
                 begin = min(begin + total, (uint32_t)job.room);
@@ -194,7 +200,7 @@ static __device__ __forceinline__ int take_members(const dci_gpu_select_args &ar
                 const int group = (int)(uint32_t)r.keys[low], member = token - (int)(r.keys[low] >> 32);
                 r.tokens[token] =
                         args.n_clusters == nullptr
-                                ? (group << args.group_shift) + member
+                                ? page_member(args, job, group, member)
                                 : id_at(args, job, listed_at(args.spans, job.row, job.head, group, 2)[0] + member);
         }
         __syncthreads();
