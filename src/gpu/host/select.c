@@ -130,7 +130,8 @@ static float relevance_of(const selecting *c, int32_t group)
         for (int32_t q = 0; q < args->group; q++)
                 sum += args->weigh == DCI_GPU_WEIGH_EVEN ? (double)scores[q] / args->group
                                                          : exp((double)scores[q] - c->most[q] - c->lse[q]);
-        return (float)sum;
+        /* Sums of exponentials are not negative, nor is what is no number: it is better than an empty cluster. */
+        return args->weigh == DCI_GPU_WEIGH_EVEN ? (float)sum : fabsf((float)sum);
 }
 
 /* Moves the root of a heap of n keys down to its place. */

@@ -458,9 +458,18 @@ static inline unsigned __vcmpeq2(unsigned a, unsigned b)
         const unsigned x = a ^ b;
         return ((x & 0xffffu) == 0 ? 0xffffu : 0) | ((x & 0xffff0000u) == 0 ? 0xffff0000u : 0);
 }
+/* As on a GPU: what is no number is always the same, whichever operand was none. */
+static inline float emulated_number(float x)
+{
+        const uint32_t bits = 0x7fffffffu;
+        if (x != x)
+                memcpy(&x, &bits, sizeof x);
+        return x;
+}
+
 static inline float __fadd_rn(float a, float b)
 {
-        return a + b;
+        return emulated_number(a + b);
 }
 static inline float __fsub_rn(float a, float b)
 {
