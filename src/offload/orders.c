@@ -150,6 +150,15 @@ void dci_gpu_kv_orders_save(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, voi
                        kv->n_sparse * sizeof *kv->orders->states);
 }
 
+void dci_gpu_kv_orders_settle(const dci_gpu_kv *kv, void *image, size_t n)
+{
+        dci_gpu_kv_order *saved = image;
+        const size_t may = dci_kv_may_group(kv->host, n);
+        for (size_t l = 0; l < kv->n_sparse && kv->orders->on; l++)
+                if (saved[l].first > 0 && may > saved[l].grouped)
+                        saved[l].grouped = may;
+}
+
 void dci_gpu_kv_orders_restore(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, const void *image)
 {
         const dci_gpu_kv_order *saved = image;

@@ -65,6 +65,8 @@ dci_status dci_gpu_kv_orders_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dc
  * restoring it after an upload. */
 size_t dci_gpu_kv_orders_bytes(const dci_gpu_kv *kv);
 void dci_gpu_kv_orders_save(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, void *image);
+/* After the host has built all pages that are due of a swapped sequence of n tokens. */
+void dci_gpu_kv_orders_settle(const dci_gpu_kv *kv, void *image, size_t n);
 void dci_gpu_kv_orders_restore(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, const void *image);
 void dci_gpu_kv_orders_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t n);
 /* A layer of the step has been planned, if it has not been before. */

@@ -211,6 +211,7 @@ static dci_status build(dci_gpu_kv *kv, dci_gpu_kv_swapped *s, dci_kv_sequence *
         if (kv->planner.kind == DCI_GPU_CODES && has_centres(kv, &s->row) && dci_gpu_kv_host_grouped(kv, sequence) == 0)
                 DCI_TRY(set_centres(kv, s, sequence));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &s->row.id));
+        dci_gpu_kv_orders_settle(kv, s->image, s->row.n);
         if (dci_gpu_kv_count_refits(kv, sequence) != refits || host_has_all(kv, &s->row))
                 s->row.where = DCI_GPU_KV_ON_HOST;
         return DCI_OK;

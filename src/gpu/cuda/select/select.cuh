@@ -130,7 +130,7 @@ static __device__ __noinline__ int ordered_member(const dci_gpu_select_args &arg
 static __device__ __forceinline__ int page_members(const dci_gpu_select_args &args, const Job &job, int group)
 {
         const int per = 1 << args.group_shift, first = group << args.group_shift;
-        if (first >= job.n_ordered)
+        if ((unsigned)first >= (unsigned)job.n_ordered) /* what is no number may be no page */
                 return min(per, job.n_candidates - first);
         return job.look ? ordered_members(args, job.row, job.head, job.n_candidates, first) : per;
 }
@@ -139,7 +139,7 @@ static __device__ __forceinline__ int page_member(const dci_gpu_select_args &arg
                                                   int member)
 {
         const int first = group << args.group_shift;
-        if (first >= job.n_ordered)
+        if ((unsigned)first >= (unsigned)job.n_ordered)
                 return first + member;
         return job.look ? ordered_member(args, job.row, job.head, job.n_candidates, first, member)
                         : id_at(args, job, first + member);
