@@ -210,9 +210,8 @@ static dci_status select_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *s
                              int32_t when)
 {
         score->due_is = select->due_is = when;
-        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
-                DCI_TRY(dci_gpu_kv_score(kv, stream, score));
-        return kv->ops->select(kv->gpu, stream, select);
+        return kv->shape.tail != DCI_KV_TAIL_LOWBIT ? dci_gpu_kv_choose(kv, stream, score, select)
+                                                    : kv->ops->select(kv->gpu, stream, select);
 }
 
 /* Selects for the next plan, concurrent with the rest of this layer's work. */

@@ -87,9 +87,15 @@ DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
         return pointer == NULL ? NULL : kv->pinned_device + ((const unsigned char *)pointer - kv->pinned);
 }
 
+/* Groups that the host builds, and the device gets a copy of. */
+DCI_INLINE bool dci_gpu_kv_of_host(const dci_gpu_kv_planner *p)
+{
+        return p->clustered || p->trees;
+}
+
 DCI_INLINE size_t dci_gpu_kv_record_ints(const dci_gpu_kv *kv, size_t n)
 {
-        return 1 + (DCI_GPU_KV_NUMBERS + (kv->planner.clustered ? kv->n_sparse : 0)) * n;
+        return 1 + (DCI_GPU_KV_NUMBERS + (dci_gpu_kv_of_host(&kv->planner) ? kv->n_sparse : 0)) * n;
 }
 
 /* An array of the step's record, on the device. */
