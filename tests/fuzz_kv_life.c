@@ -91,6 +91,9 @@ static void draw_tree(life *l)
                 c->combine = combine;
         } else if (below(l, 6) == 0) {
                 c->select = DCI_KV_SELECT_RECENT;
+        } else {
+                c->tree_keys = (int32_t)below(l, DCI_KV_TREE_KEYS + 1);
+                c->tree_tokens = c->tree_keys != DCI_KV_TREE_MEANS && c->tree_tokens != 0;
         }
 }
 

@@ -212,7 +212,12 @@ static const struct {
                {DCI_KV_SKETCH_GROUPS, 0, 0},
                {DCI_KV_SKETCH_GROUPS, DCI_KV_AHEAD, 0},
                {DCI_KV_CLUSTERKV, 0, 1},
-               {DCI_KV_LOUISKV, 0, 1}};
+               {DCI_KV_LOUISKV, 0, 1},
+               {DCI_KV_ICECACHE, 0, 0},
+               {DCI_KV_ICECACHE, DCI_KV_PERIODIC, 0},
+               {DCI_KV_ICECACHE, DCI_KV_ANCHOR, 0},
+               {DCI_KV_ICECACHE, DCI_KV_AHEAD, 0},
+               {DCI_KV_ICECACHE, 0, 1}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -450,7 +455,8 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_STREAMING, 0, "this choice"},
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
-                     {DCI_KV_ICECACHE, 0, "this choice"},
+                     {DCI_KV_ICECACHE, 8, "codes of 8 bits"},
+                     {DCI_KV_ICECACHE, 0, NULL},
                      {DCI_KV_PRKV, 0, "this choice"},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_RETROINFER, 0, NULL},
