@@ -380,7 +380,7 @@ START_TEST(a_cut_round_goes_by_scores)
         kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, PROMPT, 0});
         for (size_t h = 0; h < config.n_kv_heads; h++) {
                 const dci_kv_tree *tree = tree_of(sequence, 0, h);
-                const size_t n_pages = kv_tree_check_list(&seen, 0, 0, h, false, "cut"), group = 5;
+                const size_t n_pages = kv_tree_check_list(&seen, 0, 0, h, "cut"), group = 5;
                 double best[5];
                 size_t of[5], n_list, n = 0;
                 const int32_t *list = kv_list(&seen, 0, 0, h, &n_list);
@@ -457,7 +457,7 @@ START_TEST(every_kind_of_keys_follows_its_tree)
                         ck_assert_uint_eq(n[0], n[1]);
                         ck_assert_mem_eq(a, b, n[0] * sizeof *a);
                         if (kinds[_i].tokens == 0)
-                                ck_assert_uint_gt(kv_tree_check_list(&seen, 0, l, h, false, "list"), 0);
+                                ck_assert_uint_gt(kv_tree_check_list(&seen, 0, l, h, "list"), 0);
                 }
         kv_seen_free(&seen);
         scratch_close();
@@ -512,6 +512,9 @@ START_TEST(what_a_search_cannot_compare_is_refused)
         config.tree_keys = DCI_KV_TREE_MEANS;
         config.tree_tokens = 1;
         ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID, "tree_tokens takes single tokens");
+        config.tree_tokens = 0;
+        config.tree_promotion_subseq = 0.2;
+        ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID, "a search through levels");
         config = kv_small(DCI_KV_SKETCH);
         config.tree_keys = DCI_KV_TREE_CODES;
         ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID,

@@ -545,8 +545,9 @@ typedef struct dci_kv_config {
          */
         int32_t contiguous;
         /**
-         * SELECT_TREE: what nodes and pages are ranked by, DCI_KV_TREE_*. 0 (default): EXACT; a dci_gpu_kv whose
-         * device can plan takes CODES, unless its planner is DCI_GPU_PLAN_HOST
+         * SELECT_TREE: what nodes and pages are ranked by, DCI_KV_TREE_*; others than EXACT with a search of all nodes
+         * alone (tree_promotion_subseq 0 or -1, no tree_simple_indices). 0 (default): EXACT; a dci_gpu_kv whose device
+         * can plan takes CODES, unless its planner is DCI_GPU_PLAN_HOST
          */
         int32_t tree_keys;
 } dci_kv_config;

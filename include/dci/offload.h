@@ -51,10 +51,11 @@
  * What the device can plan (the host can plan every preset; dci_gpu_kv_config.planner)
  *
  *      select             ALL (full); SCAN; NONE with the tail LOWBIT (lowbit); TREE by codes of 4, 2 or 1 bits, which
- *                         ends in pages (icecache): tree_keys CODES, its default where the device plans. The host builds
- *                         trees, and inserts in dci_gpu_kv_maintain or, if that was not called, in dci_gpu_kv_reserve,
- *                         which then waits; only what changed is uploaded. At most 4,096 pages in the lists of the query
- *                         heads of a kv head together
+ *                         ends in pages and compares with all nodes (icecache; without tree_promotion_subseq above 0,
+ *                         tree_simple_indices and tree_tokens): tree_keys CODES, its default where the device plans.
+ *                         The host builds trees, and inserts in dci_gpu_kv_maintain or, if that was not called, in
+ *                         dci_gpu_kv_reserve, which then waits; only what changed is uploaded. At most 4,096 pages in
+ *                         the lists of the query heads of a kv head together
  *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), or with LEARNED (8 bits: up to 128 elements);
  *                         PAGE, CLUSTER and SEGMENT with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest, arkvale,
  *                         freekv, clusterkv, louiskv, retroinfer)

@@ -101,7 +101,9 @@ def test_whole_budget_gives_the_tokens_of_the_stock_model(gpu: dci.gpu.GPU, fami
     assert "forward" not in model.__dict__
 
 
-@pytest.mark.parametrize("preset", ["full", "sketch+lowbit", "sketch+sums", "quest", "arkvale", "clusterkv", "louiskv", "icecache"])
+@pytest.mark.parametrize(
+    "preset", ["full", "sketch+lowbit", "sketch+sums", "quest", "arkvale", "clusterkv", "louiskv", "icecache"]
+)
 def test_presets_that_the_device_plans_are_graphs(gpu: dci.gpu.GPU, model: Any, preset: str) -> None:
     ids = prompt(150)
     wanted = generate(model, ids, 40)

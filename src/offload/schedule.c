@@ -254,8 +254,8 @@ dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_
         DCI_TRY(dci_gpu_kv_join_ahead(kv));
         if (scored)
                 DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, score));
-        /* One kernel selects and takes, but for what is a layer's that selects nothing, or removes scores. */
-        const bool apart = anchor != layer || scored;
+        /* One kernel selects and takes, but for what is a layer's that selects nothing, removes scores, or searches. */
+        const bool apart = anchor != layer || scored || kv->planner.trees;
         if (anchor == layer)
                 DCI_TRY(select_now(kv, layer, &scores, &lists, &cache, !apart));
         if (apart)

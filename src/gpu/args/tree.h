@@ -40,8 +40,8 @@
  * blocks that score a list's nodes; max_groups: room for nodes, a multiple of 32; summaries: nodes; scores: of nodes.
  * parts, lanes, pool, units and n_clusters are not used.
  * select: sizes and what the list becomes, as for `select`: positions ascending, counts, sink_end, recent_begin, after;
- * or, if selection has lists, candidates of the pages as they were taken, for the plan's room. Scores, spans, found and
- * lasts are not used.
+ * or, if selection has lists, candidates of the pages as they were taken, for the plan's room. Scores, spans, found,
+ * lasts and takes are not used.
  *
  * Two launches: of nodes and of pages. Chunks, counts and tables are read before the kernel that was queued just before
  * has ended, as by `score`, unless score.fresh is set. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The best of a list's nodes, or pages, for each query head: thresholds among scores that are rows of a number for each
+/* The best of a list's nodes, or pages, for each query head, and pages in turns: thresholds among scores that are rows of a number for each
  * head. A key is a score as an ordered number, then a number upside down: greater is better, and no two are the same.
  *
  * Four heads at a time, four warps each: scores are counted in even bins between the least and the greatest, and the
@@ -11,6 +11,7 @@
 
 #include "gpu/cuda/score/score_codes.cuh"
 #include "gpu/cuda/select/select.cuh"
+#include "gpu/cuda/tree/tree.h"
 
 #define TREE_HEADS 4 /* at a time */
 #define TREE_LANES (SCORE_THREADS / TREE_HEADS)
@@ -167,6 +168,96 @@ static __device__ __forceinline__ void find_limits(const Ranked &r, RankShared &
                 }
         }
         __syncthreads();
+}
+
+/* --- pages in the order in which they are taken --------------------------------------------------------------------- */
+
+/* What the last block works with, in dynamic shared memory: in turns gathered and sorted keys and pages in their order,
+ * and bits; then tokens. */
+struct ListRooms {
+        unsigned long long *gathered, *sorted;
+        int32_t *order, *taken, *tokens;
+        uint32_t *bits;
+};
+
+static __device__ __forceinline__ ListRooms list_rooms(unsigned char *base, const dci_gpu_tree_args &a)
+{
+        const int k = a.select.stride >> a.page_shift, n = k * a.score.group;
+        const size_t ranked = ranked_bytes(n), bits = TREE_WINDOW_BYTES;
+        static_assert(TREE_WINDOW_BYTES == window_words * 4, "room for a window");
+        ListRooms r;
+        r.gathered = reinterpret_cast<unsigned long long *>(base);
+        r.sorted = r.gathered + n;
+        r.order = reinterpret_cast<int32_t *>(r.sorted + n);
+        r.bits = reinterpret_cast<uint32_t *>(base);
+        r.taken = reinterpret_cast<int32_t *>(base + (ranked > bits ? ranked : bits));
+        r.tokens = r.taken + k;
+        return r;
+}
+
+/* Each head's k best keys, best first, at sorted + q * k; zeros where there are fewer. */
+static __device__ __forceinline__ void sort_pages(const Ranked &pages, RankShared &s, const ListRooms &r, int k)
+{
+        const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
+        for (int i = threadIdx.x; i < k * pages.group; i += SCORE_THREADS)
+                r.gathered[i] = r.sorted[i] = 0;
+        for (int first = 0; first < pages.group; first += TREE_HEADS) {
+                const int q = first + head;
+                __syncthreads();
+                if (threadIdx.x < TREE_HEADS)
+                        s.n_few[threadIdx.x] = 0;
+                __syncthreads();
+                for (int i = t; i < pages.n && q < pages.group; i += TREE_LANES) {
+                        const unsigned long long key = pages.key_at(i, q);
+                        if (key >= s.limits[q])
+                                r.gathered[q * k + atomicAdd(&s.n_few[head], 1u)] = key;
+                }
+                __syncthreads();
+                const int n = (int)s.n_few[head];
+                for (int i = t; i < n && q < pages.group; i += TREE_LANES) {
+                        const unsigned long long own = r.gathered[q * k + i];
+                        int rank = 0;
+                        for (int j = 0; j < n; j++)
+                                rank += r.gathered[q * k + j] > own;
+                        r.sorted[q * k + rank] = own;
+                }
+        }
+        __syncthreads();
+}
+
+/* Pages in the order in which they are offered: rank by rank, of one rank the best score first; -1: none. */
+static __device__ __forceinline__ void order_pages(const ListRooms &r, int k, int group)
+{
+        for (int i = threadIdx.x; i < k * group; i += SCORE_THREADS) {
+                const int rank = i / group, q = i % group;
+                const unsigned long long own = r.sorted[q * k + rank];
+                int before = 0;
+                for (int other = 0; other < group; other++) {
+                        const uint32_t theirs = (uint32_t)(r.sorted[other * k + rank] >> 32),
+                                       mine = (uint32_t)(own >> 32);
+                        before += theirs > mine || (theirs == mine && other < q);
+                }
+                r.order[rank * group + before] = own == 0 ? -1 : group_of(own);
+        }
+        __syncthreads();
+}
+
+/* The first k pages that were not offered before; returns how many there are. */
+static __device__ __forceinline__ int take_pages(RankShared &s, const ListRooms &r, int k, int group)
+{
+        uint32_t n = 0, total;
+        for (int base = 0; base < k * group && (int)n < k; base += SCORE_THREADS) {
+                const int i = base + (int)threadIdx.x, page = i < k * group ? r.order[i] : -1;
+                bool first = page >= 0;
+                for (int j = 0; j < i && first; j++)
+                        first = r.order[j] != page;
+                const uint32_t at = n + block_prefix(first, s.select.sums, &total);
+                if (first && (int)at < k)
+                        r.taken[at] = page;
+                n += total;
+        }
+        __syncthreads();
+        return min((int)n, k);
 }
 
 #endif
