@@ -129,6 +129,7 @@ set(dci_sources
     src/gpu/host/tail.c
     src/gpu/host/tail_clusters.c
     src/gpu/host/tail_sums.c
+    src/gpu/host/tree.c
     src/kv/attend.c
     src/kv/budget.c
     src/kv/cache.c
@@ -180,6 +181,7 @@ set(dci_sources
     src/kv/stages/tail_lowbit.c
     src/kv/stages/tail_sums.c
     src/kv/tree/build.c
+    src/kv/tree/codes.c
     src/kv/tree/cut.c
     src/kv/tree/descend.c
     src/kv/tree/file.c
@@ -215,6 +217,7 @@ set(dci_sources
     src/offload/summaries.c
     src/offload/swap.c
     src/offload/tail.c
+    src/offload/tree.c
     src/offload/trim.c
     src/offload/upload.c)
 
@@ -248,7 +251,12 @@ set(dci_cuda_sources
     src/gpu/cuda/tail/tail_2.cu
     src/gpu/cuda/tail/tail_4.cu
     src/gpu/cuda/tail/tail_clusters.cu
-    src/gpu/cuda/tail/tail_sums.cu)
+    src/gpu/cuda/tail/tail_sums.cu
+    src/gpu/cuda/tree/tree.cu
+    src/gpu/cuda/tree/tree_codes1.cu
+    src/gpu/cuda/tree/tree_codes2.cu
+    src/gpu/cuda/tree/tree_codes4.cu
+    src/gpu/cuda/tree/patch.cu)
 if(DCI_CUDA)
     list(APPEND dci_sources src/gpu/cuda/device.c src/gpu/cuda/limits.c src/gpu/cuda/pin.c)
 else()

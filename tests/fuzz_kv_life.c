@@ -91,6 +91,10 @@ static void draw_tree(life *l)
                 c->combine = combine;
         } else if (below(l, 6) == 0) {
                 c->select = DCI_KV_SELECT_RECENT;
+        } else {
+                const bool all_nodes = c->tree_promotion_subseq <= 0.0 && c->tree_simple_indices == 0;
+                c->tree_keys = all_nodes ? (int32_t)below(l, DCI_KV_TREE_KEYS + 1) : 0;
+                c->tree_tokens = c->tree_keys != DCI_KV_TREE_MEANS && c->tree_tokens != 0;
         }
 }
 

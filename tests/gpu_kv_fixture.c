@@ -72,6 +72,8 @@ bool twin_repeats(int32_t preset)
         if (getenv("DCI_GPU_PLANNER") == NULL)
                 return false;
         ck_ok(dci_kv_check_config(&config, &checked, &stages));
+        if (checked.select == DCI_KV_SELECT_TREE) /* the default there */
+                checked.tree_keys = DCI_KV_TREE_CODES;
         return dci_gpu_kv_can_plan(&checked, &on_device) != DCI_OK;
 }
 
@@ -82,7 +84,8 @@ twin twin_begin_with(dci_context *context, const dci_kv_config *config, const dc
         t.ops = t.gpu->ops;
         ck_ok(t.ops->stream_create(t.gpu, &t.stream));
         ck_ok(dci_gpu_kv_create(t.gpu, config, on_device, &t.kv));
-        t.cpu = kv_create(context, config);
+        t.config.tree_keys = t.kv->shape.tree_keys;
+        t.cpu = kv_create(context, &t.config);
         t.plans = t.kv->planner.on;
         return t;
 }
@@ -816,7 +819,8 @@ static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_li
  * everything. */
 bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 {
-        return t->plans && (t->kv->planner.clustered || t->kv->planner.ordered) && !t->kv->layers[layer].dense &&
+        const dci_gpu_kv_planner *p = &t->kv->planner;
+        return t->plans && (dci_gpu_kv_of_host(p) || p->ordered) && !t->kv->layers[layer].dense &&
                layer_of(t, sequence, layer)->prompt_now;
 }
 
@@ -848,7 +852,7 @@ void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, con
                               t->what, layer, l, (int)counts[l], (int)wanted->counts[l]);
                 const size_t other = others(positions + l * stride, (size_t)counts[l],
                                             wanted->positions + l * wanted->stride, (size_t)wanted->counts[l]);
-                ck_assert_msg(p->clustered || other <= (size_t)1 << p->group_shift,
+                ck_assert_msg(p->clustered || other <= (p->trees ? 0 : (size_t)1 << p->group_shift),
                               "%s, layer %zu, list %zu: %zu other tokens", t->what, layer, l, other);
                 const bool again =
                         other > 0 && has_been_tied(t, &of, positions + l * stride, (size_t)counts[l],

@@ -4,11 +4,12 @@
 
 static const struct {
         int32_t preset, schedule, learned; /* learned: bits */
-} more[] = {{DCI_KV_SKETCH, DCI_KV_PERIODIC, 0},       {DCI_KV_SKETCH, DCI_KV_BOUNDARY, 0},
-            {DCI_KV_SKETCH, DCI_KV_ANCHOR, 0},         {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD, 0},
-            {DCI_KV_SKETCH, DCI_KV_EVERY_STEP, 2},     {DCI_KV_SKETCH, DCI_KV_PERIODIC, 4},
-            {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR, 0},      {DCI_KV_LOUISKV, DCI_KV_PERIODIC, 0},
-            {DCI_KV_SKETCH_SUMS, DCI_KV_EVERY_STEP, 0}};
+} more[] = {{DCI_KV_SKETCH, DCI_KV_PERIODIC, 0},        {DCI_KV_SKETCH, DCI_KV_BOUNDARY, 0},
+            {DCI_KV_SKETCH, DCI_KV_ANCHOR, 0},          {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD, 0},
+            {DCI_KV_SKETCH, DCI_KV_EVERY_STEP, 2},      {DCI_KV_SKETCH, DCI_KV_PERIODIC, 4},
+            {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR, 0},       {DCI_KV_LOUISKV, DCI_KV_PERIODIC, 0},
+            {DCI_KV_SKETCH_SUMS, DCI_KV_EVERY_STEP, 0}, {DCI_KV_ICECACHE, DCI_KV_PERIODIC, 0},
+            {DCI_KV_ICECACHE, DCI_KV_ANCHOR, 0}};
 _Static_assert(sizeof more / sizeof *more == KIND_MORE, "all kinds are counted");
 
 bool kind_left_out(int kind)

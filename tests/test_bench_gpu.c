@@ -167,10 +167,8 @@ START_TEST(a_decode_is_measured_as_a_whole_and_by_phases)
                         continue;
                 const char kind = *bench_text(report, i, "arm"); /* f, s, q, c */
                 const double tokens = bench_number(report, i, "tokens"), batch = bench_number(report, i, "batch");
-                ck_assert_str_eq(bench_text(report, i, "planner"), kind == 'f'   ? "none"
-                                                                   : kind == 'i' ? "host"
-                                                                                 : "device");
-                ck_assert_str_eq(bench_text(report, i, "runs_as"), kind == 'i' ? "calls" : "graph");
+                ck_assert_str_eq(bench_text(report, i, "planner"), kind == 'f' ? "none" : "device");
+                ck_assert_str_eq(bench_text(report, i, "runs_as"), "graph");
                 ck_assert(tokens == 600 || tokens == 1024);
                 ck_assert(bench_number(report, i, "full_bytes") == 3 * 2 * 512 * batch * tokens);
                 ck_assert_double_eq_tol(bench_number(report, i, "us_model"), bench_number(report, i, "us") * 32 / 3,
@@ -184,7 +182,7 @@ START_TEST(a_decode_is_measured_as_a_whole_and_by_phases)
                 ck_assert(bench_number(report, i, "us_mean") > 0);
                 /* Full attention neither chooses nor fetches. */
                 ck_assert((number_or_zero(report, i, "hit_rate") > 0) == (kind != 'f'));
-                ck_assert((number_or_zero(report, i, "summary_bytes") > 0) == (kind == 's' || kind == 'q'));
+                ck_assert((number_or_zero(report, i, "summary_bytes") > 0) == (kind != 'f'));
                 ck_assert(bench_number(report, i, "walk_overlap") > 0.3 && bench_number(report, i, "walk_kept") <= 1);
         }
 }
@@ -193,7 +191,7 @@ END_TEST
 START_TEST(a_decode_says_what_it_leaves_out)
 {
         /* One layer of 64 x 2^20 tokens is more than a GiB. */
-        json_t *report = bench_good(GPU("--part", "decode", "--preset", "full,icecache", "--lengths", "600,1048576",
+        json_t *report = bench_good(GPU("--part", "decode", "--preset", "full,topk", "--lengths", "600,1048576",
                                         "--batches", "64", "--host-gib", "1", "--host-tokens", "700"));
         ck_assert_uint_eq(count_part(report, "decode"), 1);
         ck_assert_str_eq(bench_text(report, bench_rows(report) - 1, "arm"), "full");
@@ -210,9 +208,8 @@ START_TEST(a_long_run_reads_nothing_stale)
         for (size_t i = 0; i < bench_rows(report); i++) {
                 if (strcmp(bench_text(report, i, "part"), "soak") != 0)
                         continue;
-                const bool by_host = *bench_text(report, i, "arm") == 'i';
-                ck_assert_str_eq(bench_text(report, i, "planner"), by_host ? "host" : "device");
-                ck_assert_str_eq(bench_text(report, i, "runs_as"), by_host ? "calls" : "graph");
+                ck_assert_str_eq(bench_text(report, i, "planner"), "device");
+                ck_assert_str_eq(bench_text(report, i, "runs_as"), "graph");
                 ck_assert(bench_number(report, i, "steps") == 48 && bench_number(report, i, "lives") == 47);
                 ck_assert(bench_number(report, i, "blocks_poisoned") > 47);
                 /* Layers and query heads of every other step. */

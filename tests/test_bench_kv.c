@@ -417,17 +417,19 @@ END_TEST
 /* What icecache takes of its leaves: tokens hold more than their pages; rows say which it was. */
 START_TEST(leaves_are_searched_or_ranked_by_their_means)
 {
-        static const char *const names[] = {"search", "tokens", "mean"};
-        double kept[3];
-        for (size_t i = 0; i < 3; i++) {
+        static const char *const names[] = {"search", "tokens", "mean", "codes", "pages"};
+        double kept[5];
+        for (size_t i = 0; i < 5; i++) {
                 json_t *report = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--frozen-prompt",
                                                   "--leaves", names[i]));
                 ck_assert_str_eq(bench_text(report, 0, "leaves"), names[i]);
-                ck_assert_str_eq(bench_text(report, 0, "combine"), i < 2 ? "preset" : "softmax");
+                ck_assert_str_eq(bench_text(report, 0, "combine"), i != 2 ? "preset" : "softmax");
                 kept[i] = bench_number(report, 0, "share");
         }
         ck_assert_double_gt(kept[1], kept[0]);
         ck_assert_double_gt(kept[2], 0.05);
+        ck_assert_double_ge(kept[3], kept[0] - 0.05);
+        ck_assert_double_gt(kept[4], 0.05);
         json_t *wide = bench_good(TRACE(BRIEF, "--preset", "icecache", "--budget", "300", "--frozen-prompt",
                                         "--field-of-view", "100000"));
         ck_assert_double_ge(bench_number(wide, 0, "share"), kept[0] - 0.02);

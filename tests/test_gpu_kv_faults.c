@@ -25,6 +25,7 @@ static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT,
                                   KV_LEARNED,
                                   DCI_KV_LOUISKV,
                                   CODED,
+                                  DCI_KV_ICECACHE,
                                   PAGES + DCI_KV_CLUSTERKV,
                                   PAGES + DCI_KV_ICECACHE,
                                   PAGES + DCI_KV_PRKV};

@@ -212,7 +212,12 @@ static const struct {
                {DCI_KV_SKETCH_GROUPS, 0, 0},
                {DCI_KV_SKETCH_GROUPS, DCI_KV_AHEAD, 0},
                {DCI_KV_CLUSTERKV, 0, 1},
-               {DCI_KV_LOUISKV, 0, 1}};
+               {DCI_KV_LOUISKV, 0, 1},
+               {DCI_KV_ICECACHE, 0, 0},
+               {DCI_KV_ICECACHE, DCI_KV_PERIODIC, 0},
+               {DCI_KV_ICECACHE, DCI_KV_ANCHOR, 0},
+               {DCI_KV_ICECACHE, DCI_KV_AHEAD, 0},
+               {DCI_KV_ICECACHE, 0, 1}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -282,7 +287,8 @@ END_TEST
 START_TEST(a_graph_serves_other_sequences)
 {
         const dci_kv_config config = planned_config((size_t)(_i < N_PLANNED ? _i : 2 * (_i - N_PLANNED)));
-        const dci_gpu_kv_config on_device = _i < N_PLANNED ? twin_planned_for(4) : under_pressure(4, 90);
+        const bool pressed = _i >= N_PLANNED && config.contiguous == 0;
+        const dci_gpu_kv_config on_device = pressed ? under_pressure(4, 90) : twin_planned_for(4);
         twin t = twin_begin(&config, &on_device);
         kv_data data = kv_random(&config, 1500, 400), other = kv_random(&config, 1500, 401);
         kv_turn a = {twin_prefill(&t, &data, 700, 0), &data, 700, 1},
@@ -314,7 +320,7 @@ START_TEST(a_graph_serves_other_sequences)
                 }
         }
         const dci_gpu_kv_info info = twin_info(&t);
-        ck_assert((info.n_resident > 0) == (_i >= N_PLANNED && info.n_missed > 0));
+        ck_assert((info.n_resident > 0) == (pressed && info.n_missed > 0));
         ck_assert(info.n_missed == 0 || info.n_resident < info.n_missed);
         t.ops->graph_destroy(t.gpu, graph);
         places_free(&t, &p);
@@ -450,7 +456,8 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_STREAMING, 0, "this choice"},
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
-                     {DCI_KV_ICECACHE, 0, "this choice"},
+                     {DCI_KV_ICECACHE, 8, "codes of 8 bits"},
+                     {DCI_KV_ICECACHE, 0, NULL},
                      {DCI_KV_PRKV, 0, NULL},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_RETROINFER, 0, NULL},

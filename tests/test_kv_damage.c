@@ -113,7 +113,7 @@ static void rotate_cells(dci_kv *kv)
                 for (int32_t p = t->node_first[i]; p >= 0; p = t->page_next[p])
                         t->page_node[p] = (int32_t)i;
         memset(t->node_dirty, 1, n);
-        dci_kv_tree_refresh(kv, layer(kv), 1, t, scratch);
+        dci_kv_tree_refresh(kv, layer(kv), 1, t, scratch, NULL);
 }
 
 /* All nodes get the next parent, whose lists agree. */

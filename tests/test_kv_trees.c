@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/kv_tree_check.h"
+#include "tests/scratch.h"
 
 enum { PROMPT = 600, N = 1000 };
 
@@ -363,6 +364,165 @@ START_TEST(each_query_head_gets_its_best_page)
 }
 END_TEST
 
+/* With more heads than pages the best pages of the heads that score most are taken, whichever heads they are. */
+START_TEST(a_cut_round_goes_by_scores)
+{
+        begin();
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        config.n_query_heads = 5 * config.n_kv_heads;
+        config.tree_field_of_view = N;
+        config.budget = config.sink + (config.rollback > config.window ? config.rollback : config.window) +
+                        3 * config.page_tokens - 1; /* room for two pages, or three */
+        data = kv_random(&config, N, 19);
+        kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, PROMPT, 0});
+        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                const dci_kv_tree *tree = tree_of(sequence, 0, h);
+                const size_t n_pages = kv_tree_check_list(&seen, 0, 0, h, "cut"), group = 5;
+                double best[5];
+                size_t of[5], n_list, n = 0;
+                const int32_t *list = kv_list(&seen, 0, 0, h, &n_list);
+                bool taken[5] = {false};
+                for (size_t q = 0; q < group; q++) {
+                        const float *query = kv_query(&data, 0, PROMPT, h * group + q);
+                        of[q] = 0;
+                        for (size_t p = 1; p < tree->n_pages; p++)
+                                if (page_score(tree, p, query, 0, h) > page_score(tree, of[q], query, 0, h))
+                                        of[q] = p;
+                        best[q] = page_score(tree, of[q], query, 0, h);
+                }
+                ck_assert_uint_lt(n_pages, group);
+                for (size_t round = 0; round < group && n < n_pages; round++) {
+                        size_t first = SIZE_MAX;
+                        bool there = false;
+                        for (size_t q = 0; q < group; q++)
+                                if (!taken[q] && (first == SIZE_MAX || best[q] > best[first]))
+                                        first = q;
+                        taken[first] = true;
+                        for (size_t q = 0; q < group; q++) /* another head's, too */
+                                there = there || (q != first && taken[q] && of[q] == of[first]);
+                        n += !there;
+                        const int32_t member = tree->members[of[first] * config.page_tokens] + (int32_t)config.sink;
+                        bool listed = false;
+                        for (size_t i = 0; i < n_list; i++)
+                                listed = listed || list[i] == member;
+                        ck_assert_msg(listed, "kv head %zu: the page of head %zu, round %zu", h, first, round);
+                }
+        }
+        kv_seen_free(&seen);
+        end();
+}
+END_TEST
+
+/* Keys, codes of every width and means: through inserts, cuts, forks and files a tree has what its rows give, and lists are whole pages. */
+START_TEST(every_kind_of_keys_follows_its_tree)
+{
+        static const struct {
+                int32_t keys, bits, tokens;
+        } kinds[] = {{DCI_KV_TREE_CODES, 4, 0}, {DCI_KV_TREE_CODES, 1, 0}, {DCI_KV_TREE_CODES, 2, 1},
+                     {DCI_KV_TREE_CODES, 3, 0}, {DCI_KV_TREE_CODES, 8, 0}, {DCI_KV_TREE_MEANS, 4, 0}};
+        begin();
+        scratch_open();
+        dci_kv_destroy(kv);
+        config.tree_keys = kinds[_i].keys;
+        config.key_bits = kinds[_i].bits;
+        config.tree_tokens = kinds[_i].tokens;
+        kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        kv_tree_check(kv, sequence, "prompt");
+        kv_decode_all(kv, sequence, &data, PROMPT, 200);
+        kv_tree_check(kv, sequence, "inserts");
+        int64_t fork, loaded;
+        ck_ok(dci_kv_fork(kv, sequence, PROMPT + 50, &fork));
+        kv_tree_check(kv, fork, "fork");
+        ck_ok(dci_kv_truncate(kv, sequence, PROMPT + 150));
+        kv_decode_all(kv, sequence, &data, PROMPT + 150, 60);
+        kv_decode_all(kv, fork, &data, PROMPT + 50, 60);
+        kv_tree_check(kv, fork, "both");
+        ck_ok(dci_kv_truncate(kv, sequence, 100));
+        kv_decode_all(kv, sequence, &data, 100, 100);
+        kv_tree_check(kv, sequence, "cut");
+        ck_ok(dci_kv_save(kv, fork, PROMPT + 110, scratch_path("tree")));
+        ck_ok(dci_kv_load(kv, scratch_path("tree"), &loaded));
+        kv_tree_check(kv, loaded, "file");
+        const kv_turn turns[] = {{fork, &data, PROMPT + 110, 0}, {loaded, &data, PROMPT + 110, 0}};
+        kv_seen seen = kv_look(kv, 2, turns);
+        for (size_t l = 0; l < config.n_layers; l++)
+                for (size_t h = 0; h < config.n_kv_heads; h++) {
+                        size_t n[2];
+                        const int32_t *a = kv_list(&seen, l, 0, h, &n[0]), *b = kv_list(&seen, l, 1, h, &n[1]);
+                        ck_assert_uint_gt(n[0], 0);
+                        ck_assert_uint_eq(n[0], n[1]);
+                        ck_assert_mem_eq(a, b, n[0] * sizeof *a);
+                        if (kinds[_i].tokens == 0)
+                                ck_assert_uint_gt(kv_tree_check_list(&seen, 0, l, h, "list"), 0);
+                }
+        kv_seen_free(&seen);
+        scratch_close();
+        end();
+}
+END_TEST
+
+/* By their means, as the reference says; codes of eight bits find what keys find, nearly always. */
+START_TEST(full_effort_by_means_and_by_codes)
+{
+        begin();
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        config.n_query_heads = config.n_kv_heads;
+        config.tree_field_of_view = N;
+        config.tree_keys = _i == 0 ? DCI_KV_TREE_MEANS : DCI_KV_TREE_CODES;
+        config.key_bits = 8;
+        kv = kv_create(context, &config);
+        data = kv_random(&config, N, 12);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        kv_seen seen = kv_look(kv, 1, &(kv_turn){sequence, &data, PROMPT, 0});
+        for (size_t h = 0; h < config.n_kv_heads; h++) {
+                const dci_kv_tree *tree = tree_of(sequence, 0, h);
+                const float *query = kv_query(&data, 0, PROMPT, h);
+                double least = (double)INFINITY, best_left = -(double)INFINITY;
+                uint8_t chosen[N] = {0};
+                size_t n_list;
+                const int32_t *list = kv_list(&seen, 0, 0, h, &n_list);
+                for (size_t i = 0; i < n_list; i++)
+                        chosen[(size_t)list[i] - config.sink] = 1;
+                for (size_t p = 0; p < tree->n_pages; p++) {
+                        const double score = _i == 0 ? mean_score(tree, p, query, h) : page_score(tree, p, query, 0, h);
+                        if (chosen[tree->members[p * config.page_tokens]] != 0)
+                                least = fmin(least, score);
+                        else
+                                best_left = fmax(best_left, score);
+                }
+                ck_assert_msg(best_left <= least + (_i == 0 ? 1e-3 : 5e-2) * (1.0 + fabs(least)),
+                              "left out: %.6f, taken: %.6f", best_left, least);
+        }
+        kv_seen_free(&seen);
+        end();
+}
+END_TEST
+
+START_TEST(what_a_search_cannot_compare_is_refused)
+{
+        begin();
+        dci_kv *other = NULL;
+        config.tree_keys = DCI_KV_TREE_KEYS + 1;
+        ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID, "tree_keys is 4");
+        config.tree_keys = DCI_KV_TREE_MEANS;
+        config.tree_tokens = 1;
+        ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID, "tree_tokens takes single tokens");
+        config.tree_tokens = 0;
+        config.tree_promotion_subseq = 0.2;
+        ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID, "a search through levels");
+        config = kv_small(DCI_KV_SKETCH);
+        config.tree_keys = DCI_KV_TREE_CODES;
+        ck_refused(dci_kv_create(context, &config, &other), DCI_ERR_INVALID,
+                   "tree_keys CODES cannot be combined with select SCAN");
+        end();
+}
+END_TEST
+
 /* A page that leaves the window changes few pages; the others keep their number and what they hold. */
 START_TEST(unchanged_pages_keep_what_they_hold)
 {
@@ -555,6 +715,10 @@ int main(void)
         tcase_add_test(trees, cells_in_the_window_take_no_place);
         tcase_add_test(trees, pages_of_leaves_may_be_ranked_by_their_means);
         tcase_add_test(trees, each_query_head_gets_its_best_page);
+        tcase_add_test(trees, a_cut_round_goes_by_scores);
+        tcase_add_loop_test(trees, every_kind_of_keys_follows_its_tree, 0, 6);
+        tcase_add_loop_test(trees, full_effort_by_means_and_by_codes, 0, 2);
+        tcase_add_test(trees, what_a_search_cannot_compare_is_refused);
         tcase_add_test(trees, unchanged_pages_keep_what_they_hold);
         tcase_add_test(trees, a_fork_shares_the_tree_until_it_grows);
         tcase_add_test(trees, a_tree_may_be_cut_anywhere);

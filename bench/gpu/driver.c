@@ -29,6 +29,9 @@ dci_status gpubench_driver_kv_config(const gpubench *b, const gpubench_feed *fee
         out->budget = b->options->budgets.values[0];
         out->contiguous = config->contiguous;
         kvbench_set_arm(&b->options->arms, &config->arm, out);
+        if (config->arm.preset == DCI_KV_ICECACHE && config->planner != DCI_GPU_PLAN_HOST)
+                out->tree_keys =
+                        DCI_KV_TREE_CODES; /* what a device plans by, also on the CPU that it is compared with */
         return DCI_OK;
 }
 

@@ -22,8 +22,9 @@ static const bench_choice counts[] = {{"all", DCI_KV_COUNT_ALL},
                                       {"selected", DCI_KV_COUNT_SELECTED},
                                       {NULL, 0}};
 static const bench_choice keeps[] = {{"all", KVBENCH_KEEP_ALL}, {"window", KVBENCH_KEEP_WINDOW}, {NULL, 0}};
-static const bench_choice leaves[] = {
-        {"search", KVBENCH_LEAVES_SEARCH}, {"tokens", KVBENCH_LEAVES_TOKENS}, {"mean", KVBENCH_LEAVES_MEAN}, {NULL, 0}};
+static const bench_choice leaves[] = {{"search", KVBENCH_LEAVES_SEARCH}, {"tokens", KVBENCH_LEAVES_TOKENS},
+                                      {"mean", KVBENCH_LEAVES_MEAN},     {"codes", KVBENCH_LEAVES_CODES},
+                                      {"pages", KVBENCH_LEAVES_PAGES},   {NULL, 0}};
 static const bench_choice sums[] = {{"rest", KVBENCH_SUMS_REST}, {"whole", KVBENCH_SUMS_WHOLE}, {NULL, 0}};
 static const bench_choice key_widths[] = {{"1", 1}, {"2", 2}, {"3", 3}, {"4", 4}, {"8", 8}, {NULL, 0}};
 static const bench_choice value_widths[] = {{"1", 1}, {"2", 2}, {"4", 4}, {"8", 8}, {NULL, 0}};
@@ -127,7 +128,9 @@ static const char help_arms[] =
         "  --anchor FOLDER           another layer of the traces' run, which chooses in their place: they attend to its\n"
         "                            list of the same step, as layers between anchors do; plan us is theirs alone\n"
         "  --leaves NAME             what icecache takes: search, the pages that a search of its tree ends in; tokens,\n"
-        "                            the tokens that it finds; mean, the leaves' pages by their mean (default search)\n"
+        "                            the tokens that it finds; mean, the leaves' pages by their mean; codes, a search by\n"
+        "                            codes of the least of --key-bits; pages, a search that ranks the pages it finds by\n"
+        "                            their mean (default search)\n"
         "  --field-of-view N         nodes that a search opens for each query head; 0: max(30, 0.0015 n) (default 0)\n"
         "  --promotion-subseq X, --simple-indices N, --retrieve X   of icecache: its tree's levels, and P-DCI within nodes;\n"
         "                            see tree_promotion_subseq, tree_simple_indices, tree_retrieve of kv.h (default 0)\n"

@@ -100,6 +100,14 @@ static void set_leaves(const kvbench_options *o, dci_kv_config *c)
         c->tree_tokens = o->leaves == KVBENCH_LEAVES_TOKENS;
         if (o->leaves != KVBENCH_LEAVES_MEAN) {
                 c->combine = DCI_KV_COMBINE_EACH;
+                if (o->leaves == KVBENCH_LEAVES_PAGES)
+                        c->tree_keys = DCI_KV_TREE_MEANS;
+                if (o->leaves == KVBENCH_LEAVES_CODES) {
+                        c->tree_keys = DCI_KV_TREE_CODES;
+                        for (int32_t bits = 8; bits > 0; bits--)
+                                if ((o->key_bits >> bits & 1) != 0)
+                                        c->key_bits = bits;
+                }
                 return;
         }
         c->summary = DCI_KV_SUMMARY_MEAN;

@@ -135,6 +135,24 @@ enum {
 };
 
 /**
+ * SELECT_TREE: what a search compares queries with. A node counts by the mean of its cell's keys, a page by its best
+ * key (IceCache's rule) or by its mean key.
+ */
+enum {
+        /** keys and means in the keys' format */
+        DCI_KV_TREE_EXACT = 1,
+        /**
+         * key_bits codes of keys and of nodes' means, about the mean key of the candidates that the tree was first
+         * built from (random rotation, dci/sketch.h); in memory dim_k * key_bits / 8 + 2 bytes per token. A device
+         * plans by these, and its plans are the host's to the bit
+         */
+        DCI_KV_TREE_CODES = 2,
+        /** means of pages, and of nodes, in the keys' format ("leaf means") */
+        DCI_KV_TREE_MEANS = 3,
+        DCI_KV_TREE_KEYS = 3
+};
+
+/**
  * Fourth choice: when a layer selects again. All but the first two store lists between plans, one for each layer and kv
  * head, best first; they go with selections by a step's queries, and with every summary and tail.
  *
@@ -526,7 +544,12 @@ typedef struct dci_kv_config {
          * is the same. Files do not have it. A dci_kv without a device makes no copies. Default 0
          */
         int32_t contiguous;
-        int32_t reserved_last; /**< zero */
+        /**
+         * SELECT_TREE: what nodes and pages are ranked by, DCI_KV_TREE_*; others than EXACT with a search of all nodes
+         * alone (tree_promotion_subseq 0 or -1, no tree_simple_indices). 0 (default): EXACT; a dci_gpu_kv whose device
+         * can plan takes CODES, unless its planner is DCI_GPU_PLAN_HOST
+         */
+        int32_t tree_keys;
         /**
          * GROUP_REORDERED: plans of a layer from the call of dci_kv_maintain that finds a new order due to the one that
          * takes it into use; until then the workers of dci_kv_end_prompt make it, and steps go on. Layers come due one

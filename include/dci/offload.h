@@ -23,7 +23,7 @@
  *          dci_gpu_kv_plan          the device plans, and nothing waits; or the host does, and waits for the queries
  *          dci_gpu_kv_attend        fetches missing tokens and attends; nothing waits
  *      dci_gpu_kv_step_end
- *      dci_gpu_kv_maintain          between steps, where the host plans
+ *      dci_gpu_kv_maintain          between steps, where the host plans, and with trees
  *      dci_gpu_kv_swap_out, _in     between steps: idle sequences give up their place on the device
  *
  *      and for a chunk of tokens after earlier ones (a prompt in chunks, a second turn, guessed tokens):
@@ -50,14 +50,20 @@
  *
  * What the device can plan (the host can plan every preset; dci_gpu_kv_config.planner)
  *
- *      select             ALL (full); SCAN; STATIC (prkv); NONE with the tail LOWBIT (lowbit)
+ *      select             ALL (full); SCAN; STATIC (prkv); NONE with the tail LOWBIT (lowbit); TREE by codes of 4, 2
+ *                         or 1 bits, which ends in pages and compares with all nodes (icecache; without
+ *                         tree_promotion_subseq above 0, tree_simple_indices and tree_tokens): tree_keys CODES, its
+ *                         default where the device plans.
+ *                         The host builds trees, and inserts in dci_gpu_kv_maintain or, if that was not called, in
+ *                         dci_gpu_kv_reserve, which then waits; only what changed is uploaded. At most 4,096 pages in
+ *                         the lists of the query heads of a kv head together
  *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), or with LEARNED (8 bits: up to 128 elements);
  *                         PAGE, CLUSTER, SEGMENT and REORDERED with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest,
  *                         arkvale, freekv, clusterkv, louiskv, prkv, retroinfer)
  *      tail               DROP; with codes of tokens also SUMS, and LOWBIT with values of 4, 2 or 1 bits (sketch+sums,
  *                         sketch+lowbit); with CLUSTER and SEGMENT by MEAN also SUMS (retroinfer)
  *      schedule           all but ONCE
- *      combine            SOFTMAX or MEAN
+ *      combine            SOFTMAX or MEAN; EACH with TREE
  *      preselect          with CODES, of up to 65,520 tokens (sketch+groups); the bits of the codes of means are the
  *                         CPU's. Sequences for which it leaves out nothing are scored as without it
  *      not with           verify, frozen_prompt, resident_bytes

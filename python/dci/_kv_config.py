@@ -29,6 +29,7 @@ CHOICES = {
     "combine": _kv_structs.KV_COMBINES,
     "cluster_by": _kv_structs.KV_CLUSTERS,
     "budget_counts": _kv_structs.KV_COUNTS,
+    "tree_keys": _kv_structs.KV_TREE_KEYS,
 }
 SIZES = (
     *("n_layers", "n_query_heads", "n_kv_heads", "dim_k", "dim_v", "page_tokens", "budget", "sink", "window", "rollback"),

@@ -39,6 +39,7 @@ KV_TAILS = {"drop": 1, "sums": 2, "lowbit": 3}
 KV_COMBINES = {"softmax": 1, "mean": 2, "each": 3}
 KV_CLUSTERS = {"raw": 1, "centred": 2}
 KV_COUNTS = {"all": 1, "sink_and_window": 2, "sink": 3, "selected": 4}
+KV_TREE_KEYS = {"exact": 1, "codes": 2, "means": 3}
 KV_LAYERS = {"sparse": 1, "dense": 2, "sliding": 3}
 KV_BLOCKS = {"by_library": 1, "by_caller": 2}
 
@@ -153,7 +154,7 @@ class KVConfig(ctypes.Structure):
         ("tree_retrieve", c_double),
         ("deviation_weight", c_double),
         ("contiguous", c_int32),
-        ("reserved_last", c_int32),
+        ("tree_keys", c_int32),
         ("reorder_delay", c_size_t),
     ]
 

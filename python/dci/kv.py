@@ -87,8 +87,9 @@ class KVCache(KVBase):
     tau         schedule "boundary" and "ahead", see calibrate. period: "periodic" and "reordered".
     anchor_first, anchor_period
                 schedule "anchor". ring: queries that a layer remembers.
-    tree_promotion, tree_field_of_view, tree_tokens
-                group "tree". static_share: group "reordered". verify: select "scan" over codes.
+    tree_promotion, tree_field_of_view, tree_tokens, tree_keys
+                group "tree"; tree_keys is "exact", "codes" or "means". static_share: group "reordered". verify:
+                select "scan" over codes.
     tree_promotion_subseq, tree_simple_indices, tree_retrieve
                 levels of the tree (-1: one), and P-DCI among what is below its nodes.
     preselect, preselect_tokens, preselect_least
@@ -174,6 +175,7 @@ class KVCache(KVBase):
         tree_promotion_subseq: float = 0.0,
         tree_simple_indices: SupportsIndex = 0,
         tree_retrieve: float = 0.0,
+        tree_keys: str | None = None,
         segment_buffer: SupportsIndex | None = None,
         segment_least: SupportsIndex | None = None,
         observed_pool: SupportsIndex | None = None,

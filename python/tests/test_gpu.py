@@ -33,10 +33,12 @@ def gpu_count() -> int:
     [
         *((preset, planner) for preset in ("sketch", "sketch+lowbit", "arkvale") for planner in PLANNERS),
         ("icecache", "host"),
+        ("icecache", "device"),
     ],
 )
 def test_outputs_are_those_of_the_cpus_cache(preset, planner):
-    twin = Twin(preset, budget=192, window=32, rollback=16, device={"planner": planner})
+    keys = {"tree_keys": "codes"} if (preset, planner) == ("icecache", "device") else {}  # what a device plans by
+    twin = Twin(preset, budget=192, window=32, rollback=16, device={"planner": planner}, **keys)
     assert twin.kv.info().planner == planner
     name = twin.prefill(TEXT, 600, chunk=256)
     assert twin.decode([name], 40) == 40 * N_LAYERS

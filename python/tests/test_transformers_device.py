@@ -102,7 +102,8 @@ def test_whole_budget_gives_the_tokens_of_the_stock_model(gpu: dci.gpu.GPU, fami
 
 
 @pytest.mark.parametrize(
-    "preset", ["full", "sketch+lowbit", "sketch+sums", "quest", "arkvale", "clusterkv", "louiskv", "prkv"]
+    "preset",
+    ["full", "sketch+lowbit", "sketch+sums", "quest", "arkvale", "clusterkv", "louiskv", "prkv", "icecache", "retroinfer"],
 )
 def test_presets_that_the_device_plans_are_graphs(gpu: dci.gpu.GPU, model: Any, preset: str) -> None:
     ids = prompt(150)
@@ -112,7 +113,7 @@ def test_presets_that_the_device_plans_are_graphs(gpu: dci.gpu.GPU, model: Any, 
     assert len(graphs_of(model)) == 1
 
 
-@pytest.mark.parametrize("preset", ["icecache", "snapkv"])
+@pytest.mark.parametrize("preset", ["streaming", "snapkv"])
 def test_presets_that_the_host_plans_decode_with_a_warning(gpu: dci.gpu.GPU, model: Any, preset: str) -> None:
     ids = prompt(150)
     wanted = generate(model, ids, 16)

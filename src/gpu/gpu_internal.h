@@ -15,6 +15,7 @@
 #include "gpu/args/schedule.h"
 #include "gpu/args/select.h"
 #include "gpu/args/tail.h"
+#include "gpu/args/tree.h"
 
 /* What kernels of a KV cache are launched for, at most. */
 typedef struct dci_gpu_needs {
@@ -23,6 +24,7 @@ typedef struct dci_gpu_needs {
         size_t n_lists;           /* of a step */
         bool resolves, gathers;   /* on the device, lists and what they miss */
         bool places;              /* lists are resolved to rows of contiguous copies */
+        int32_t tree_shift;       /* plans search trees of pages of 2^tree_shift tokens; 0: none */
         bool plans, keeps, codes; /* the device plans; stores lists between plans; makes prompts' learned codes */
 } dci_gpu_needs;
 

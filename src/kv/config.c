@@ -10,6 +10,7 @@
 #include "kv/config.h"
 #include "kv/presets.h"
 #include "kv/stages/reorder.h"
+#include "sketch/coder.h"
 
 static const char *const groups[DCI_KV_GROUPS] = {"TOKEN", "PAGE", "TREE", "CLUSTER", "SEGMENT", "REORDERED"};
 static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",  "KEYS",    "MEAN", "MINMAX",  "CUBOID",
@@ -19,6 +20,7 @@ static const char *const schedules[DCI_KV_SCHEDULES] = {"EVERY_STEP", "ONCE",   
                                                         "BOUNDARY",   "ANCHOR", "AHEAD"};
 static const char *const tails[DCI_KV_TAILS] = {"DROP", "SUMS", "LOWBIT"};
 static const char *const combines[DCI_KV_COMBINES] = {"SOFTMAX", "MEAN", "EACH"};
+static const char *const tree_keys[DCI_KV_TREE_KEYS] = {"EXACT", "CODES", "MEANS"};
 static const char *const cluster_rows[] = {"RAW", "CENTRED"};
 static const char *const counts[DCI_KV_COUNTS] = {"ALL", "SINK_AND_WINDOW", "SINK", "SELECTED"};
 static const int32_t page_sizes[] = {8, 16, 32, 64, 0}, unit_sizes[] = {4, 8, 16, 0}, value_sizes[] = {1, 2, 4, 8, 0};
@@ -90,7 +92,7 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(tree_retrieve, 0, 0, 1),
                                    FIELD(deviation_weight, 0, 0, 100),
                                    FIELD(contiguous, 0, 0, 1),
-                                   FIELD(reserved_last, 0, 0, 0),
+                                   FIELD(tree_keys, 0, DCI_KV_TREE_EXACT, DCI_KV_TREE_KEYS, .names = tree_keys),
                                    FIELD(reorder_delay, -1, 0, DCI_KV_MAX_TOKENS)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
@@ -199,6 +201,8 @@ static void fill_in(dci_kv_config *c)
                 c->piece_bytes = (size_t)1 << 18;
         if (c->deviation_weight == 0.0)
                 c->deviation_weight = 1.5;
+        if (c->tree_keys == 0)
+                c->tree_keys = DCI_KV_TREE_EXACT;
 }
 
 static dci_status check_shape(dci_kv_config *c)
@@ -263,6 +267,17 @@ static dci_status check_tree(const dci_kv_config *c)
                 return refuse_pair(COMBINE, SELECT, "use EACH, since each query head searches the tree for itself");
         if (tree && c->tail != DCI_KV_TAIL_DROP)
                 return refuse_pair(TAIL, GROUP, "use DROP");
+        if (!searched && c->tree_keys != DCI_KV_TREE_EXACT)
+                return refuse_pair("tree_keys", tree_keys[c->tree_keys - 1], SELECT,
+                                   "use EXACT, since no tree is searched");
+        if (c->tree_keys != DCI_KV_TREE_EXACT && (c->tree_promotion_subseq > 0.0 || c->tree_simple_indices > 0))
+                return dci_fail(DCI_ERR_INVALID,
+                                "tree_keys is %s, but a search through levels (tree_promotion_subseq %g) or by P-DCI "
+                                "(tree_simple_indices %zu) compares keys: use EXACT",
+                                tree_keys[c->tree_keys - 1], c->tree_promotion_subseq, c->tree_simple_indices);
+        if (c->tree_keys == DCI_KV_TREE_MEANS && c->tree_tokens != 0)
+                return dci_fail(DCI_ERR_INVALID, "tree_keys is MEANS, but tree_tokens takes single tokens: use EXACT "
+                                                 "or CODES");
         return DCI_OK;
 }
 
@@ -528,6 +543,8 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                                       .select = dci_kv_choices[out->select],
                                       .schedule = dci_kv_schedules[out->schedule],
                                       .tail = *tail_stages[out->tail]};
+        if (out->tree_keys == DCI_KV_TREE_CODES)
+                out_stages->summary.frame = DCI_CODER_ROTATED;
         DCI_TRY(check_shape(out));
         DCI_TRY(check_together(out, out_stages));
         DCI_TRY(check_budget(out));

@@ -25,6 +25,7 @@
 #include "offload/schedule.h"
 #include "offload/swap.h"
 #include "offload/tail.h"
+#include "offload/tree.h"
 
 #define LAYER_OF_PIECE ((size_t)8 << 20)
 #define MIN_PIECE ((size_t)64 << 20)
@@ -139,7 +140,22 @@ static size_t least_ring(const dci_kv_config *shape)
         return recent > shape->budget && recent != SIZE_MAX ? recent : shape->budget;
 }
 
-static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_config *shape, dci_gpu_kv_config *out)
+/* A device searches trees by codes: the default where it plans. */
+static void set_tree_keys(const dci_gpu_kv_config *config, dci_kv_config *shape)
+{
+        dci_kv_config coded = *shape;
+        if (shape->select != DCI_KV_SELECT_TREE || config->planner == DCI_GPU_PLAN_HOST)
+                return;
+        coded.tree_keys = DCI_KV_TREE_CODES;
+        dci_may_fail(true);
+        if (config->planner == DCI_GPU_PLAN_DEVICE || dci_gpu_kv_can_plan(&coded, config) == DCI_OK)
+                shape->tree_keys = coded.tree_keys;
+        dci_may_fail(false);
+}
+
+/* keys_open: the caller left tree_keys to the library. */
+static dci_status check_config(const dci_gpu_kv_config *config, bool keys_open, dci_kv_config *shape,
+                               dci_gpu_kv_config *out)
 {
         if (config == NULL) {
                 dci_gpu_kv_config_init(out, sizeof *out);
@@ -161,6 +177,8 @@ static dci_status check_config(const dci_gpu_kv_config *config, const dci_kv_con
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "device_resident_bytes is %zu, which needs gather MAPPED, but gather is %s",
                                 out->device_resident_bytes, gathers[out->gather - 1]);
+        if (keys_open)
+                set_tree_keys(out, shape);
         DCI_TRY(dci_gpu_kv_can_copy(shape, out));
         DCI_TRY(check_planner(shape, out));
         out->ring_tokens = power_of_two(out->ring_tokens);
@@ -271,6 +289,7 @@ typedef struct whole {
         dci_gpu_kv_schedule schedule;
         dci_gpu_kv_cluster_lists clusters;
         dci_gpu_kv_orders orders;
+        dci_gpu_kv_trees trees;
         dci_gpu_kv_prompt_kmeans prompt_kmeans;
         dci_gpu_kv_learned learned;
         dci_gpu_kv_tail tail;
@@ -305,6 +324,7 @@ static size_t lay_out(const dci_kv_config *shape, const dci_gpu_kv_config *confi
                                      .schedule = &w->schedule,
                                      .clusters = &w->clusters,
                                      .orders = &w->orders,
+                                     .trees = &w->trees,
                                      .prompt_kmeans = &w->prompt_kmeans,
                                      .learned = &w->learned,
                                      .tail = &w->tail,
@@ -328,6 +348,7 @@ static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
                                                 (!kv->resolves_on_host || kv->config.gather == DCI_GPU_GATHER_STAGED),
                                      .places = sparse && c->contiguous != 0,
                                      .plans = sparse && plans,
+                                     .tree_shift = c->group == DCI_KV_GROUP_TREE ? kv->page_shift : 0,
                                      .keeps = kv->host->stages->schedule.lists,
                                      .codes = c->summary == DCI_KV_SUMMARY_LEARNED && c->tail == DCI_KV_TAIL_DROP};
         return kv->ops->fits(kv->gpu, &needs);
@@ -351,6 +372,7 @@ static dci_status create(dci_gpu_kv *kv, const dci_kv_config *config, bool may_f
         dci_kv_config host = *config;
         host.hook = dci_gpu_kv_hook(kv);
         host.piece_bytes = kv->config.piece_bytes;
+        host.tree_keys = kv->shape.tree_keys;
         DCI_TRY(dci_kv_create(kv->gpu->context, &host, &kv->host));
         set_layers(kv);
         DCI_TRY(select_planner(kv, may_fall_back));
@@ -368,7 +390,7 @@ dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gp
                 return dci_fail(DCI_ERR_INVALID, "%s is NULL", gpu == NULL ? "gpu" : "out_kv");
         DCI_TRY(dci_kv_check_config(kv, &shape, &stages));
         DCI_TRY(check_shape(&shape));
-        DCI_TRY(check_config(config, &shape, &checked));
+        DCI_TRY(check_config(config, kv->tree_keys == 0, &shape, &checked));
         const size_t n_bytes = lay_out(&shape, &checked, NULL);
         dci_gpu_kv *made = dci_calloc(gpu->context, n_bytes, 1);
         if (made == NULL)

@@ -18,6 +18,7 @@
 #include "offload/resident.h"
 #include "offload/schedule.h"
 #include "offload/tail.h"
+#include "offload/tree.h"
 
 #define PART ((size_t)256) /* alignment of the parts of a block */
 /* The size of a staging buffer, unless a quarter of the longest sequence's rows of a layer is less. The computing
@@ -141,6 +142,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 store_pinned(kv, a, kv->summaries);
                 store_pinned(kv, a, kv->ids);
                 p->upload = part(a, p->upload_bytes, 1);
+                kv->trees->patches = part(a, p->trees ? DCI_GPU_KV_PATCHES : 0, sizeof *kv->trees->patches);
                 kv->schedule->states = part(a, kv->schedule->on ? kv->schedule->states_bytes : 0, 1);
                 kv->orders->ring = part(a, kv->orders->on ? times(kv->n_sparse, n, kv->orders->n_slots) : 0,
                                         kv->orders->slot_bytes);
@@ -200,6 +202,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 store_tables(kv, a, kv->summaries);
                 store_tables(kv, a, kv->ids);
                 kv->clusters->n_clusters = part(a, p->clustered ? lists : 0, sizeof(int32_t));
+                kv->trees->in_tree = part(a, p->trees ? times(lists, 2, 1) : 0, sizeof(int32_t));
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
                 p->centres =
                         part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lists, kv->dim, 1) : 0,
@@ -246,6 +249,12 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
                 p->preselect.parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
                 p->preselect.units = part(a, times(lists, p->preselect.stride, 1), sizeof(int32_t));
                 p->preselect.n_scored = part(a, lists, sizeof(int32_t));
+        }
+        if (p->trees) {
+                p->tree.opened = part(a, times(lists, p->max_groups / 32, 1), sizeof(uint32_t));
+                p->tree.page_scores = part(a, times(lists, p->tree.max_pages, kv->group), sizeof(float));
+                p->tree.page_numbers = part(a, times(lists, p->tree.max_pages, 1), sizeof(int32_t));
+                p->tree.arrived = part(a, times(lists, 4, 1), sizeof(int32_t));
         }
         p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
@@ -311,6 +320,12 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
                         part(a, kv->planner.clustered ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->clusters->states);
                 kv->orders->states =
                         part(a, kv->orders->on ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->orders->states);
+                if (kv->planner.trees) {
+                        kv->trees->grouped = part(a, times(n, kv->n_sparse, 1), sizeof *kv->trees->grouped);
+                        kv->trees->versions =
+                                part(a, times(n, kv->n_sparse, kv->shape.n_kv_heads), sizeof *kv->trees->versions);
+                        kv->trees->stale = part(a, n, sizeof *kv->trees->stale);
+                }
         }
         if (!kv->resolves_on_host)
                 return;

@@ -100,7 +100,7 @@ typedef struct dci_gpu_kv_layer {
         int64_t prompt_sequence;
 } dci_gpu_kv_layer;
 
-/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. Where there are clusters, the
+/* A step's batch record: `now` first, then arrays of n; SKIP has two numbers each. Where there are clusters or trees, the
  * candidates in them follow for each sparse layer. */
 enum {
         DCI_GPU_KV_ROWS,
@@ -125,11 +125,21 @@ typedef struct dci_gpu_kv_preselect {
         int32_t *units, *n_scored;
 } dci_gpu_kv_preselect;
 
+/* With trees (tree.h); of the layer that was planned last. */
+typedef struct dci_gpu_kv_tree_plan {
+        size_t max_pages; /* of a list */
+        int32_t page_parts;
+        uint32_t *opened;
+        float *page_scores;
+        int32_t *page_numbers, *arrived;
+} dci_gpu_kv_tree_plan;
+
 /* What plans are made with on the device. */
 typedef struct dci_gpu_kv_planner {
         bool on;
         bool clustered;                   /* groups are clusters or segments (clusters.h) */
         bool ordered;                     /* groups are pages of a stored order (orders.h) */
+        bool trees;                       /* they are pages of trees (tree.h) */
         int32_t kind, weigh, group_shift; /* gpu/args/select.h */
         size_t first_layer;               /* the first sparse one */
         size_t planned_layer;             /* the one planned last: all have their lists in one place */
@@ -148,6 +158,7 @@ typedef struct dci_gpu_kv_planner {
         uint64_t *found;
         int32_t *n_found, *positions, *counts, *header;
         dci_gpu_kv_preselect preselect;
+        dci_gpu_kv_tree_plan tree;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {
@@ -187,6 +198,7 @@ struct dci_gpu_kv {
         unsigned char *boundaries; /* locked: marks of the gate (boundaries.c) */
         struct dci_gpu_kv_cluster_lists *clusters;
         struct dci_gpu_kv_orders *orders;
+        struct dci_gpu_kv_trees *trees;
         struct dci_gpu_kv_prompt_kmeans *prompt_kmeans;
         struct dci_gpu_kv_learned *learned;
         struct dci_gpu_kv_tail *tail;

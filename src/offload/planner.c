@@ -13,6 +13,7 @@
 #include "offload/prompt_kmeans.h"
 #include "offload/schedule.h"
 #include "offload/tail.h"
+#include "offload/tree.h"
 
 #define UPLOAD_BYTES ((size_t)4 << 20)
 #define SCORE_BYTES ((size_t)256 << 20) /* of a batch of sequences; at least one */
@@ -30,6 +31,8 @@ static int32_t summary_kind(const dci_kv_config *c)
                 return DCI_GPU_CODES;
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_LEARNED)
                 return DCI_GPU_LEARNED;
+        if (c->group == DCI_KV_GROUP_TREE) /* of its keys and means */
+                return DCI_GPU_CODES;
         if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_has_clusters(c) && !dci_gpu_kv_has_orders(c))
                 return 0;
         return c->summary == DCI_KV_SUMMARY_MEAN       ? DCI_GPU_MEANS
@@ -45,8 +48,10 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                 return DCI_OK;
         if (config->gather != DCI_GPU_GATHER_MAPPED && config->gather != DCI_GPU_GATHER_DIRECT)
                 return unsupported("this gather, which the host does");
-        if (shape->select != DCI_KV_SELECT_SCAN && !dci_gpu_kv_has_orders(shape) &&
-            (shape->select != DCI_KV_SELECT_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
+        if (dci_gpu_kv_has_trees(shape))
+                DCI_TRY(dci_gpu_kv_can_search(shape));
+        else if (shape->select != DCI_KV_SELECT_SCAN && !dci_gpu_kv_has_orders(shape) &&
+                 (shape->select != DCI_KV_SELECT_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (summary_kind(shape) == 0)
                 return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
@@ -59,7 +64,7 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
             shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
-        if (shape->combine == DCI_KV_COMBINE_EACH)
+        if (shape->combine == DCI_KV_COMBINE_EACH && !dci_gpu_kv_has_trees(shape))
                 return unsupported("lists that heads fill in turns");
         if (shape->verify > 1.0)
                 return unsupported("verification by keys");
@@ -86,6 +91,8 @@ static void init_former(dci_gpu_kv *kv)
 {
         dci_kv_former *former = &kv->host->former;
         former->host_plans = false;
+        if (kv->planner.trees) /* workers build them, and the host has all of them */
+                return;
         former->n_formed = n_formed;
         former->owner = kv;
         if (kv->planner.kind != DCI_GPU_LEARNED && !kv->planner.ordered)
@@ -107,6 +114,7 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->weigh = !dci_kv_combines_by_softmax(kv->host) ? DCI_GPU_WEIGH_EVEN
                    : c->group == DCI_KV_GROUP_TOKEN      ? DCI_GPU_WEIGH_KEPT
                                                          : DCI_GPU_WEIGH_GROUPS;
+        p->trees = dci_gpu_kv_has_trees(c);
         init_former(kv);
         while (kv->layers[p->first_layer].dense)
                 p->first_layer++;
@@ -116,6 +124,8 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                 most = dci_gpu_kv_clusters_init(kv, &p->likely_groups);
         else if (p->ordered)
                 most = dci_gpu_kv_orders_init(kv);
+        else if (p->trees)
+                most = dci_gpu_kv_trees_init(kv);
         else
                 dci_gpu_kv_store_init(kv, kv->summaries, kv->host->summary_bytes + kv->host->tail_bytes,
                                       kv->config.max_tokens);
@@ -126,7 +136,8 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
         p->max_groups = (dci_gpu_kv_preselect_init(kv, most) + 64) / 32 * 32;
         p->likely_groups = p->clustered ? (p->likely_groups + 64) / 32 * 32 : p->max_groups;
-        const size_t each = c->n_query_heads * (p->max_groups + p->preselect.max_means) * sizeof(float),
+        const size_t each = c->n_query_heads * (p->max_groups + p->preselect.max_means + p->tree.max_pages) *
+                            sizeof(float),
                      some = SCORE_BYTES / each;
         p->batch = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
         if (p->batch > DCI_GPU_MAX_LISTS / c->n_kv_heads)
@@ -151,6 +162,12 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                 return DCI_OK;
         DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
                               2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found));
+        if (p->trees)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->tree.arrived, 0,
+                                      4 * p->batch * kv->shape.n_kv_heads * sizeof *p->tree.arrived));
+        if (p->trees)
+                DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->trees->in_tree, 0,
+                                      2 * kv->n_sparse * kv->n_lists * sizeof *kv->trees->in_tree));
         /* One unit more than there may be is read. */
         if (p->preselect.wanted > 0)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->preselect.units, 0,

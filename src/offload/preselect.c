@@ -101,3 +101,33 @@ dci_status dci_gpu_kv_score(dci_gpu_kv *kv, void *stream, const dci_gpu_score_ar
         tokens.fresh = 0;
         return kv->ops->score(kv->gpu, stream, &tokens);
 }
+
+/* Members of pages are where a cluster's would be. */
+static dci_status search(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score,
+                         const dci_gpu_select_args *select)
+{
+        const dci_gpu_kv_tree_plan *t = &kv->planner.tree;
+        const size_t most = INT32_MAX / 2, view = kv->shape.tree_field_of_view;
+        const dci_gpu_tree_args args = {.score = *score,
+                                        .select = *select,
+                                        .pages = select->ids,
+                                        .in_tree = score->n_clusters,
+                                        .page_shift = kv->page_shift,
+                                        .field_of_view = (int32_t)(view < most ? view : most),
+                                        .page_parts = t->page_parts,
+                                        .max_pages = (int32_t)t->max_pages,
+                                        .opened = t->opened,
+                                        .page_scores = t->page_scores,
+                                        .page_numbers = t->page_numbers,
+                                        .arrived = t->arrived};
+        return kv->ops->tree(kv->gpu, stream, &args);
+}
+
+dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score,
+                             const dci_gpu_select_args *select)
+{
+        if (kv->planner.trees)
+                return search(kv, stream, score, select);
+        DCI_TRY(dci_gpu_kv_score(kv, stream, score));
+        return kv->ops->select(kv->gpu, stream, select);
+}

@@ -16,5 +16,8 @@ size_t dci_gpu_kv_preselect_init(dci_gpu_kv *kv, size_t most);
 dci_gpu_units dci_gpu_kv_units(const dci_gpu_kv *kv, size_t first, size_t n);
 /* Queues the scores of a plan: with units, those of their means and the units first. */
 dci_status dci_gpu_kv_score(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score);
+/* Queues a plan: its scores and its selection, or the search of trees. */
+dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score,
+                             const dci_gpu_select_args *select);
 
 #endif

@@ -210,9 +210,8 @@ static dci_status select_due(dci_gpu_kv *kv, void *stream, dci_gpu_score_args *s
                              int32_t when)
 {
         score->due_is = select->due_is = when;
-        if (kv->shape.tail != DCI_KV_TAIL_LOWBIT)
-                DCI_TRY(dci_gpu_kv_score(kv, stream, score));
-        return kv->ops->select(kv->gpu, stream, select);
+        return kv->shape.tail != DCI_KV_TAIL_LOWBIT ? dci_gpu_kv_choose(kv, stream, score, select)
+                                                    : kv->ops->select(kv->gpu, stream, select);
 }
 
 /* Selects for the next plan, concurrent with the rest of this layer's work. */
@@ -255,8 +254,8 @@ dci_status dci_gpu_kv_schedule_plan(dci_gpu_kv *kv, size_t layer, const dci_gpu_
         DCI_TRY(dci_gpu_kv_join_ahead(kv));
         if (scored)
                 DCI_TRY(kv->ops->score(kv->gpu, kv->step.stream, score));
-        /* One kernel selects and takes, but for what is a layer's that selects nothing, or removes scores. */
-        const bool apart = anchor != layer || scored;
+        /* One kernel selects and takes, but for what is a layer's that selects nothing, removes scores, or searches. */
+        const bool apart = anchor != layer || scored || kv->planner.trees;
         if (anchor == layer)
                 DCI_TRY(select_now(kv, layer, &scores, &lists, &cache, !apart));
         if (apart)

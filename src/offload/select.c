@@ -12,6 +12,7 @@
 #include "offload/schedule.h"
 #include "offload/select.h"
 #include "offload/tail.h"
+#include "offload/tree.h"
 
 /* Bytes of a group that the device reads for its score. */
 static size_t group_bytes(const dci_gpu_kv *kv)
@@ -79,6 +80,10 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                 args.order = dci_gpu_kv_orders_of(kv, layer, first);
                 args.ring = dci_gpu_kv_orders_ring(kv, layer, first);
         }
+        if (p->trees) {
+                args.n_clusters = kv->trees->in_tree + 2 * index * kv->n_lists;
+                args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
+        }
         if (p->kind == DCI_GPU_LEARNED)
                 args.transforms = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
@@ -145,12 +150,12 @@ dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, 
                         select.order = score.order;
                         select.ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
                 }
+                if (kv->planner.trees)
+                        select.ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
                 if (kv->schedule->on)
                         DCI_TRY(dci_gpu_kv_schedule_plan(kv, layer, &score, &select));
                 else
-                        DCI_TRY(dci_gpu_kv_score(kv, kv->step.stream, &score));
-                if (!kv->schedule->on)
-                        DCI_TRY(kv->ops->select(kv->gpu, kv->step.stream, &select));
+                        DCI_TRY(dci_gpu_kv_choose(kv, kv->step.stream, &score, &select));
                 DCI_TRY(dci_gpu_kv_tail_lowbit(kv, layer, &score, first));
                 DCI_TRY(dci_gpu_kv_tail_clusters(kv, layer, &score, &select, first));
         }

@@ -14,6 +14,7 @@
 #include "offload/sequence.h"
 #include "offload/summaries.h"
 #include "offload/swap.h"
+#include "offload/tree.h"
 
 static dci_gpu_kv_row *free_row(dci_gpu_kv *kv)
 {
@@ -263,6 +264,8 @@ static dci_status complete(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         if (!kv->planner.on)
                 return DCI_OK;
+        if (kv->planner.trees)
+                return dci_gpu_kv_trees_restore(kv, row);
         return kv->planner.clustered ? dci_gpu_kv_planner_drain(kv, row) : dci_gpu_kv_upload(kv, row);
 }
 

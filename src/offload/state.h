@@ -91,9 +91,16 @@ DCI_INLINE void *dci_gpu_kv_mapped(const dci_gpu_kv *kv, const void *pointer)
         return pointer == NULL ? NULL : kv->pinned_device + ((const unsigned char *)pointer - kv->pinned);
 }
 
+/* Groups that the host builds, and the device gets a copy of. */
+DCI_INLINE bool dci_gpu_kv_of_host(const dci_gpu_kv_planner *p)
+{
+        return p->clustered || p->trees;
+}
+
 DCI_INLINE size_t dci_gpu_kv_record_ints(const dci_gpu_kv *kv, size_t n)
 {
-        const size_t each = kv->planner.clustered ? 1 : kv->planner.ordered ? DCI_GPU_KV_ORDER_NUMBERS : 0;
+        const dci_gpu_kv_planner *p = &kv->planner;
+        const size_t each = dci_gpu_kv_of_host(p) ? 1 : p->ordered ? DCI_GPU_KV_ORDER_NUMBERS : 0;
         return 1 + (DCI_GPU_KV_NUMBERS + each * kv->n_sparse) * n;
 }
 

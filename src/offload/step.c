@@ -17,6 +17,7 @@
 #include "offload/schedule.h"
 #include "offload/sequence.h"
 #include "offload/summaries.h"
+#include "offload/tree.h"
 
 /* --- reserve ------------------------------------------------------------------------------------------------------ */
 
@@ -70,10 +71,11 @@ static dci_status write_record(dci_gpu_kv *kv)
                 at[DCI_GPU_KV_PLACES * n + i] = (int32_t)dci_gpu_kv_copies_count(kv, row);
                 at[DCI_GPU_KV_SKIP * n + 2 * i] = packs ? (int32_t)first_block : 0;
                 at[DCI_GPU_KV_SKIP * n + 2 * i + 1] = packs ? (int32_t)(after / page) : 0;
-                for (size_t l = 0; l < kv->shape.n_layers && kv->planner.clustered; l++)
+                for (size_t l = 0; l < kv->shape.n_layers && dci_gpu_kv_of_host(&kv->planner); l++)
                         if (!kv->layers[l].dense)
                                 at[(DCI_GPU_KV_NUMBERS + kv->layers[l].index) * n + i] =
-                                        (int32_t)dci_gpu_kv_clusters_grouped(kv, row, l);
+                                        (int32_t)(kv->planner.trees ? dci_gpu_kv_trees_grouped
+                                                                    : dci_gpu_kv_clusters_grouped)(kv, row, l);
                 if (kv->planner.ordered)
                         dci_gpu_kv_orders_record(kv, row, i, at + DCI_GPU_KV_NUMBERS * n);
                 begin += (int32_t)kv->step.wanted[i];

@@ -17,6 +17,7 @@
 #include "offload/schedule.h"
 #include "offload/summaries.h"
 #include "offload/tail.h"
+#include "offload/tree.h"
 
 #define MAX_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
 
@@ -138,6 +139,8 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_upload(kv, row);
+        if (kv->planner.trees)
+                return dci_gpu_kv_trees_upload(kv, row);
         DCI_TRY(dci_gpu_kv_wait_rows(kv));
         DCI_TRY(dci_gpu_kv_check_good(kv, row));
         if (kv->planner.ordered)
@@ -194,6 +197,9 @@ dci_status dci_gpu_kv_planner_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return dci_gpu_kv_learned_drain(kv, row);
         if (kv->planner.ordered)
                 return dci_gpu_kv_orders_drain(kv, row);
+        /* Workers build trees, and the host cuts and forks them. */
+        if (kv->planner.trees)
+                return DCI_OK;
         /* Nothing is built from bad rows. */
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_drain(kv, row);
@@ -245,6 +251,8 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
                 return DCI_OK;
         if (kv->planner.clustered)
                 return dci_gpu_kv_clusters_reserve(kv);
+        if (kv->planner.trees)
+                return dci_gpu_kv_trees_reserve(kv);
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
@@ -275,7 +283,7 @@ dci_status dci_gpu_kv_planner_reserve(dci_gpu_kv *kv)
 dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
-        if (p->kind == DCI_GPU_LEARNED || p->clustered) {
+        if (p->kind == DCI_GPU_LEARNED || dci_gpu_kv_of_host(p)) {
                 /* the host has built them */
                 return DCI_OK;
         }
@@ -372,7 +380,7 @@ void dci_gpu_kv_planner_step_end(dci_gpu_kv *kv, bool aborted)
 {
         if (aborted)
                 dci_gpu_kv_prompt_kmeans_forget(kv);
-        for (size_t i = 0; i < kv->step.n && kv->planner.on && !kv->planner.clustered; i++) {
+        for (size_t i = 0; i < kv->step.n && kv->planner.on && !dci_gpu_kv_of_host(&kv->planner); i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const bool of_prompt = row->step.prompting && row->step.n_built == kv->n_sparse && !aborted;
                 const bool of_step =
@@ -396,6 +404,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (kv->planner.clustered)
                 dci_gpu_kv_clusters_open(kv, row);
         dci_gpu_kv_orders_open(kv, row);
+        if (kv->planner.trees)
+                dci_gpu_kv_trees_open(kv, row);
         dci_gpu_kv_boundaries_open(kv, row);
         return kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : DCI_OK;
 }
@@ -403,7 +413,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         truncate_chunks(kv, row, 0);
-        if (kv->planner.clustered)
+        if (dci_gpu_kv_of_host(&kv->planner))
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
         dci_gpu_kv_orders_leave(kv, row);
         row->n_formed = 0;
@@ -421,7 +431,7 @@ void dci_gpu_kv_planner_trim(dci_gpu_kv *kv)
         if (!kv->planner.on)
                 return;
         /* A step that was refused has left chunks for itself. */
-        for (size_t r = 0; r < kv->config.max_sequences && !kv->planner.clustered; r++)
+        for (size_t r = 0; r < kv->config.max_sequences && !dci_gpu_kv_of_host(&kv->planner); r++)
                 truncate_chunks(kv, &kv->rows[r], dci_gpu_kv_count_chunks(kv->rows[r].n_formed));
         dci_gpu_kv_store_trim(kv, kv->summaries);
         dci_gpu_kv_store_trim(kv, kv->ids);
@@ -446,8 +456,8 @@ dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, d
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_planner_open(kv, to));
         if (!p->on)
                 return DCI_OK;
-        if (p->clustered) {
-                DCI_TRY(dci_gpu_kv_clusters_fork(kv, from, to));
+        if (dci_gpu_kv_of_host(p)) {
+                DCI_TRY((p->trees ? dci_gpu_kv_trees_fork : dci_gpu_kv_clusters_fork)(kv, from, to));
                 return dci_gpu_kv_schedule_fork(kv, from, to);
         }
         const size_t n = dci_kv_whole_within(kv->host, from->n_formed, to->n), whole = n / DCI_KV_CHUNK;
@@ -480,6 +490,10 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
         dci_gpu_kv_planner *p = &kv->planner;
         if (p->clustered)
                 return dci_gpu_kv_clusters_truncate(kv, row);
+        if (p->trees) {
+                dci_gpu_kv_trees_truncate(kv, row);
+                return DCI_OK;
+        }
         const size_t before = row->n_formed;
         if (p->ordered)
                 dci_gpu_kv_orders_truncate(kv, row, n);

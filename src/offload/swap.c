@@ -16,6 +16,7 @@
 #include "offload/schedule.h"
 #include "offload/summaries.h"
 #include "offload/swap.h"
+#include "offload/tree.h"
 
 /* --- the image ---------------------------------------------------------------------------------------------------- */
 
@@ -119,7 +120,7 @@ dci_status dci_gpu_kv_swap_save(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_gpu_kv_
         if (kv->planner.ordered && of.bad == 0 && row->n_formed > 0)
                 DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         of.row = *row;
-        if (kv->planner.on && !kv->planner.clustered && row->n_formed > 0) {
+        if (kv->planner.on && !dci_gpu_kv_of_host(&kv->planner) && row->n_formed > 0) {
                 if (host_has_all(kv, row))
                         of.row.where = DCI_GPU_KV_ON_HOST;
                 else
@@ -172,8 +173,10 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
         DCI_GPU_KV_TRY(kv, dci_gpu_kv_planner_open(kv, row));
         if (!kv->planner.on)
                 return DCI_OK;
-        if (kv->planner.clustered || s->row.where == DCI_GPU_KV_ON_HOST) {
-                DCI_TRY(kv->planner.clustered ? dci_gpu_kv_clusters_restore(kv, row) : dci_gpu_kv_upload_all(kv, row));
+        if (dci_gpu_kv_of_host(&kv->planner) || s->row.where == DCI_GPU_KV_ON_HOST) {
+                DCI_TRY(kv->planner.clustered ? dci_gpu_kv_clusters_restore(kv, row)
+                        : kv->planner.trees   ? dci_gpu_kv_trees_restore(kv, row)
+                                              : dci_gpu_kv_upload_all(kv, row));
                 dci_gpu_kv_orders_restore(kv, row, s->image);
                 return dci_gpu_kv_check_device(kv, restore_lists(kv, s, row));
         }
@@ -221,6 +224,8 @@ dci_status dci_gpu_kv_swap_settle(dci_gpu_kv *kv, dci_gpu_kv_swapped *s, bool al
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, &s->row);
         if (!kv->planner.on)
+                return DCI_OK;
+        if (kv->planner.trees) /* workers build them */
                 return DCI_OK;
         if (s->bad != 0 && all && !kv->planner.clustered)
                 return dci_gpu_kv_bad_rows(&s->row);

@@ -271,7 +271,8 @@ static void odd_fields(fuzz_bytes *from, dci_kv_config *c)
                                  &c->tail,        &c->combine,       &c->key_bits,      &c->value_bits,
                                  &c->foreground,  &c->frozen_prompt, &c->cluster_by,    &c->reserved,
                                  &c->tree_tokens, &c->sums_whole,    &c->reserved_more, &c->dtype,
-                                 &c->query_dtype, &c->preset,        &c->budget_counts, &c->observed_keep};
+                                 &c->query_dtype, &c->preset,        &c->budget_counts, &c->observed_keep,
+                                 &c->tree_keys};
         size_t *const sizes[] = {&c->page_tokens,
                                  &c->observed_pool,
                                  &c->segment_least,

@@ -18,6 +18,7 @@
 #include "gpu/args/schedule.h"
 #include "gpu/args/select.h"
 #include "gpu/args/tail.h"
+#include "gpu/args/tree.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -72,6 +73,7 @@ size_t dci_gpu_cuda_resolve_bytes(int32_t stride, int32_t n_frames, bool placed)
 size_t dci_gpu_cuda_select_bytes(int32_t stride);
 size_t dci_gpu_cuda_reuse_bytes(int32_t stride);
 size_t dci_gpu_cuda_encode_learned_bytes(int32_t dim);
+size_t dci_gpu_cuda_tree_bytes(int32_t stride, int32_t page_shift, int32_t group);
 
 /* cuda/limits.c: see dci_gpu_ops. */
 struct dci_gpu_needs;

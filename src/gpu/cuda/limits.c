@@ -15,6 +15,10 @@ static dci_status check_choice(const dci_gpu_cuda *cuda, const dci_gpu_needs *n)
                                 "the device cannot plan with a budget of %d: that needs %zu bytes of shared memory, "
                                 "this GPU has %zu",
                                 (int)n->stride, most, cuda->shared_bytes);
+        if (n->tree_shift > 0 && dci_gpu_cuda_tree_bytes(n->stride, n->tree_shift, n->group) > cuda->shared_bytes)
+                return dci_fail(DCI_ERR_UNSUPPORTED,
+                                "the device cannot plan by trees with a budget of %d in pages of %d for %d query heads",
+                                (int)n->stride, 1 << n->tree_shift, (int)n->group);
         if (n->codes && dci_gpu_cuda_encode_learned_bytes(n->dim) > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "the device cannot plan with learned codes of %d elements: they need %zu bytes of "

@@ -507,6 +507,8 @@ KERNEL(encode_learned)
 KERNEL(tail_sums)
 KERNEL(tail_clusters)
 KERNEL(kmeans)
+KERNEL(tree)
+KERNEL(patch)
 
 RUN(tail)
 static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)

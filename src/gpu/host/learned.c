@@ -40,13 +40,13 @@ static void apply_matrix(const float *matrix, size_t dim, size_t n, const float 
         }
 }
 
-void dci_gpu_ref_rotate(const dci_gpu_score_args *args, const float *query, float *y)
+void dci_gpu_ref_rotate(size_t dim, const float *signs, const float *query, float *y)
 {
-        float signs[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
-        dci_rotation rotation = {.dim = (size_t)args->dim, .part = 1, .signs = signs};
+        float copy[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
+        dci_rotation rotation = {.dim = dim, .part = 1, .signs = copy};
         while (rotation.part <= rotation.dim / 2)
                 rotation.part *= 2;
-        memcpy(signs, args->signs, 2 * DCI_ROTATE_ROUNDS * rotation.part * sizeof *signs);
+        memcpy(copy, signs, 2 * DCI_ROTATE_ROUNDS * rotation.part * sizeof *copy);
         memcpy(y, query, rotation.dim * sizeof *y);
         dci_rotate(&rotation, y, spare);
 }
@@ -79,7 +79,7 @@ void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transfo
         if (transform->by_matrix != 0)
                 apply_matrix(centre + dim, dim, n, query, y);
         else
-                dci_gpu_ref_rotate(args, query, y);
+                dci_gpu_ref_rotate((size_t)args->dim, args->signs, query, y);
         dci_gpu_ref_coded(query, centre, dim, y, n, out);
         out->twice_bias = 0;
         for (size_t j = 0; j < n; j++)

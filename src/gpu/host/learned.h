@@ -16,8 +16,8 @@ typedef struct dci_gpu_coded_query {
         int32_t twice_bias;
 } dci_gpu_coded_query;
 
-/* Rotate a query by args->signs, and round n coordinates y to bytes, as dci_coder_query; the caller sets the bias. */
-void dci_gpu_ref_rotate(const dci_gpu_score_args *args, const float *query, float *y);
+/* Rotate a query by signs, and round n coordinates y to bytes, as dci_coder_query; the caller sets the bias. */
+void dci_gpu_ref_rotate(size_t dim, const float *signs, const float *query, float *y);
 void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, const float *y, size_t n,
                        dci_gpu_coded_query *out);
 

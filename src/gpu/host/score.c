@@ -64,7 +64,7 @@ static void prepare_codes(const scoring *s, const float *x, prepared_query *out)
         const float *centre =
                 args->centres + ((uint64_t)s->row * (uint64_t)args->n_heads + (uint64_t)s->head) * (uint64_t)dim;
         float y[DCI_GPU_MAX_DIM];
-        dci_gpu_ref_rotate(args, x, y);
+        dci_gpu_ref_rotate(dim, args->signs, x, y);
         dci_gpu_ref_coded(x, centre, dim, y, dim, &out->coded);
         out->coded.twice_bias = 0;
         for (size_t j = 0; j < dim; j++)

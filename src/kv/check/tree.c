@@ -190,6 +190,48 @@ static dci_status check_lifts(dci_kv *kv, const dci_kv_layer *layer, size_t head
         return DCI_OK;
 }
 
+/* Codes of one row in a block. */
+static bool same_code(const dci_kv *kv, const unsigned char *a, const unsigned char *b, size_t row)
+{
+        const size_t block = dci_kv_tree_block_bytes(kv), at = row / DCI_CODE_ROWS * block;
+        bool same = true;
+        for (size_t i = dci_code_word(row % DCI_CODE_ROWS); i < block; i += 2 * DCI_CODE_LINE)
+                same = same && memcmp(a + at + i, b + at + i, 4) == 0;
+        return same;
+}
+
+static dci_status compare_codes(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_tree *again)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        for (size_t i = 0; i < tree->n_nodes; i++)
+                if (tree->node_scales[i] != again->node_scales[i] ||
+                    !same_code(kv, tree->node_codes, again->node_codes, i))
+                        return dci_fail(DCI_ERR_FORMAT, AT "the code of cell %zu is not that of its mean",
+                                        OF(layer, head), i);
+        for (size_t p = 0; p < tree->n_pages; p++)
+                for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, p); i++) {
+                        const size_t at = p * kv->config.page_tokens + i;
+                        if (tree->code_scales[at] != again->code_scales[at] ||
+                            !same_code(kv, tree->codes, again->codes, at))
+                                return dci_fail(DCI_ERR_FORMAT,
+                                                AT "the code of member %zu of page %zu is not its key's",
+                                                OF(layer, head), i, p);
+                }
+        return DCI_OK;
+}
+
+static dci_status compare_page_means(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_tree *again)
+{
+        const dci_kv_tree *tree = layer->heads[head].tree;
+        const size_t row_bytes = kv->dim_k * kv->es;
+        for (size_t p = 0; p < tree->n_pages; p++)
+                if (tree->page_node[p] >= 0 &&
+                    memcmp(tree->page_means + p * row_bytes, again->page_means + p * row_bytes, row_bytes) != 0)
+                        return dci_fail(DCI_ERR_FORMAT, AT "the mean of page %zu is not that of its keys",
+                                        OF(layer, head), p);
+        return DCI_OK;
+}
+
 static dci_status compare(const dci_kv *kv, const dci_kv_layer *layer, size_t head, const dci_kv_tree *again)
 {
         const dci_kv_tree *tree = layer->heads[head].tree;
@@ -203,7 +245,9 @@ static dci_status compare(const dci_kv *kv, const dci_kv_layer *layer, size_t he
                 if (memcmp(tree->means + i * row_bytes, again->means + i * row_bytes, row_bytes) != 0)
                         return dci_fail(DCI_ERR_FORMAT, AT "the mean of %s %zu is not that of its keys",
                                         OF(layer, head), of_nodes ? "cell" : "page", i);
-        return DCI_OK;
+        return dci_kv_tree_coded(kv)                       ? compare_codes(kv, layer, head, again)
+               : kv->config.tree_keys == DCI_KV_TREE_MEANS ? compare_page_means(kv, layer, head, again)
+                                                           : DCI_OK;
 }
 
 /* Parents, means and projections of levels, and projections of what is in cells, which follow from keys. */
@@ -288,7 +332,9 @@ dci_status dci_kv_check_tree_recompute(dci_kv *kv, const dci_kv_layer *layer, si
         memset(again->node_dirty, 1, again->n_nodes);
         dci_kv_tree_clear_levels(again);
         dci_kv_tree_relate(kv, layer, head, again, scratch, 1);
-        dci_kv_tree_refresh(kv, layer, head, again, scratch);
+        for (size_t p = 0; p < again->n_pages; p++) /* all codes, too */
+                again->page_versions[p] = again->version;
+        dci_kv_tree_refresh(kv, layer, head, again, scratch, NULL);
         DCI_TRY(compare(kv, layer, head, again));
         DCI_TRY(compare_levels(kv, layer, head, again));
         return check_nearness(kv, layer, head, scratch);

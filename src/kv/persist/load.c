@@ -273,12 +273,14 @@ static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
         const unsigned char *at = l->heads + (layer->number * kv->config.n_kv_heads + head) * DCI_KV_HEAD_BYTES;
         const uint32_t kind = dci_load_le32(at), has_values = dci_load_le32(at + 4);
         const uint64_t n_queries = dci_load_le64(at + 8);
-        const bool codes = kv->stages->summary.frame != 0;
+        /* A tree's codes are made from its rows, with the file's transform or, without one, a new one. */
+        const bool codes = kv->stages->summary.frame != 0, tree = dci_kv_has_trees(kv);
         const bool kinds = kind == 0 || kind == DCI_CODER_ROTATED || kind == DCI_CODER_LEARNED;
-        if (!kinds || (kind != 0 && !codes) || (kind == DCI_CODER_LEARNED && n_queries == 0) ||
+        if (!kinds || (kind != 0 && !codes && (!tree || kind != DCI_CODER_ROTATED)) ||
+            (kind == DCI_CODER_LEARNED && n_queries == 0) ||
             (n_queries > 0 && (kind == 0 || kv->config.summary != DCI_KV_SUMMARY_LEARNED)) || has_values > 1 ||
             (has_values == 1 && !kv->stages->tail.values) || n_queries > SIZE_MAX / 2 ||
-            (layer->n_grouped > 0 && ((codes && kind == 0) || (kv->stages->tail.values && has_values == 0))))
+            (layer->n_grouped > 0 && ((codes && kind == 0 && !tree) || (kv->stages->tail.values && has_values == 0))))
                 return dci_fail(DCI_ERR_FORMAT,
                                 "layer %zu, kv head %zu: the file's transforms do not go with its config",
                                 layer->number, head);
@@ -287,8 +289,10 @@ static dci_status load_head(loading *l, dci_kv_layer *layer, size_t head)
         if (keys + values > l->frames_left)
                 return dci_fail(DCI_ERR_FORMAT, "the file's section 'frames' is too short");
         dci_status status = check_watched(layer, head, at);
-        if (status == DCI_OK && kind != 0)
+        if (status == DCI_OK && kind != 0 && codes)
                 status = load_key_frame(l, h, (int32_t)kind, n_queries, keys);
+        if (status == DCI_OK && kind == 0 && codes && layer->n_grouped > 0)
+                status = dci_kv_alloc_transforms(kv, layer, head, false);
         l->frames += keys;
         if (status == DCI_OK && has_values == 1)
                 status = load_value_frame(l, h);
@@ -334,7 +338,8 @@ static void form_task(void *arg, size_t task, size_t area)
         dci_kv_head *h = &layer->heads[head];
         for (size_t b = 0; b < layer->n_batches; b++)
                 dci_kv_clusters_summarise(kv, layer, layer->batches[b], head, area);
-        dci_kv_build(kv, layer, head, 0, layer->n_grouped, dci_kv_build_area(kv, area));
+        const bool fits = h->keys != NULL && h->keys->coder.dim == 0; /* the file's tree had no codes */
+        (fits ? dci_kv_rebuild : dci_kv_build)(kv, layer, head, 0, layer->n_grouped, dci_kv_build_area(kv, area));
         /* What was watched is what the file says, not what has just been made again. */
         const unsigned char *at = l->heads + task * DCI_KV_HEAD_BYTES;
         if (h->keys != NULL)

@@ -45,6 +45,7 @@ typedef struct shaping {
         void *nearest, *find, *place;
         placed *placed; /* MOST_SORTED */
         float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
+        dci_kv_tree_encoder encoder;
 } shaping;
 
 static size_t lay_out(const dci_kv *kv, void *memory, shaping *out)
@@ -65,8 +66,12 @@ static size_t lay_out(const dci_kv *kv, void *memory, shaping *out)
                                         {dci_nearest_scratch_bytes(kv->context, wide), &out->find},
                                         {dci_kv_tree_place_bytes(kv), &out->place},
                                         {MAX_SORTED * sizeof(placed), &out->placed},
-                                        {3 * kv->dim_k * sizeof(float), &out->axis}};
-        return DCI_ARENA(parts, memory);
+                                        {3 * kv->dim_k * sizeof(float), &out->axis},
+                                        {dci_kv_tree_encode_bytes(kv, false), &out->encoder.scratch}};
+        const size_t n_bytes = DCI_ARENA(parts, memory);
+        out->encoder.rows = out->points;
+        out->encoder.n_rows = DCI_CODE_ROWS;
+        return n_bytes;
 }
 
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv)
@@ -312,7 +317,7 @@ static void build(const shaping *s, size_t n)
                 if (tree->node_rows[i] > kv->config.page_tokens)
                         sort_cell(s, i);
         tree->n = n;
-        dci_kv_tree_refresh(s->kv, s->layer, s->head, tree, s->pair);
+        dci_kv_tree_refresh(s->kv, s->layer, s->head, tree, s->pair, &s->encoder);
 }
 
 /* --- inserting ---------------------------------------------------------------------------------------------------- */
@@ -488,7 +493,7 @@ static void add_page(const shaping *s, size_t first, size_t n)
         s->tree->version++;
         insert(s, first, n);
         dci_kv_tree_relate(s->kv, s->layer, s->head, s->tree, s->points, DCI_MANY_QUERIES);
-        dci_kv_tree_refresh(s->kv, s->layer, s->head, s->tree, s->pair);
+        dci_kv_tree_refresh(s->kv, s->layer, s->head, s->tree, s->pair, &s->encoder);
 }
 
 void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch)
@@ -501,7 +506,7 @@ void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t firs
         lay_out(kv, scratch, &s);
         if (tree->n >= end) { /* read from a file */
                 dci_kv_tree_relate(kv, layer, head, tree, s.points, DCI_MANY_QUERIES);
-                dci_kv_tree_refresh(kv, layer, head, tree, s.pair);
+                dci_kv_tree_refresh(kv, layer, head, tree, s.pair, &s.encoder);
         } else if (atomic_load(&layer->prompt) != DCI_KV_PROMPT_DONE)
                 build(&s, end);
         else /* page by page, whatever came at once: late maintenance gives the same tree */

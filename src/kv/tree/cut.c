@@ -130,7 +130,7 @@ void dci_kv_tree_truncate(dci_kv *kv, const dci_kv_layer *layer, size_t head, dc
         tree->n = n;
         close_gaps(kv, tree);
         dci_kv_tree_relate(kv, layer, head, tree, wide, 1);
-        dci_kv_tree_refresh(kv, layer, head, tree, wide);
+        dci_kv_tree_refresh(kv, layer, head, tree, wide, NULL);
 }
 
 static dci_status truncated_copy(dci_kv *kv, const dci_kv_layer *layer, size_t head, size_t n, dci_kv_tree **out)

@@ -30,42 +30,90 @@ static void project_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
         }
 }
 
-/* One cell's means, and how far it reaches. scratch: 2 dim_k floats. */
-static void refresh_cell(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, size_t node,
-                         float *scratch)
+/* What a cell's pages are put together from. */
+typedef struct refreshing {
+        dci_kv *kv;
+        const dci_kv_layer *layer;
+        size_t head;
+        dci_kv_tree *tree;
+        float *key, *sum; /* of the node; of rows */
+        const dci_coder *coder;
+        dci_kv_tree_encoder encoder;
+} refreshing;
+
+/* The sum of rows becomes the mean of n, in the keys' format; it is zero afterwards. */
+static void put_mean(const refreshing *r, size_t n, unsigned char *means, size_t at)
 {
+        const size_t dim = r->kv->dim_k;
+        for (size_t j = 0; j < dim; j++)
+                r->sum[j] *= 1.0f / (float)n;
+        r->kv->context->kernels->narrow[r->kv->config.dtype - 1](r->sum, dim, means + at * dim * r->kv->es);
+        memset(r->sum, 0, dim * sizeof *r->sum);
+}
+
+/* One page's part in its cell's sum, its own mean and codes. Returns how far it reaches. */
+static float refresh_page(const refreshing *r, size_t node, size_t page)
+{
+        dci_kv *kv = r->kv;
+        dci_kv_tree *tree = r->tree;
         const dci_kernels *kernels = kv->context->kernels;
-        const size_t dim = kv->dim_k, per_page = kv->config.page_tokens;
+        const size_t dim = kv->dim_k, per_page = kv->config.page_tokens, n = dci_kv_tree_page_fill(kv, tree, page);
         const int dtype = kv->config.dtype - 1;
-        const bool of_nodes = kv->config.summary == DCI_KV_SUMMARY_TREE;
-        const void *rows[DCI_KV_TILE], *key;
-        float products[DCI_KV_TILE], *sum = scratch + dim, farthest = 0.0f;
-        dci_kv_tree_rows(kv, layer, head, &tree->node_tokens[node], 1, &key);
-        kernels->to_f32[dtype](key, dim, scratch);
-        memset(sum, 0, dim * sizeof *sum);
-        for (int32_t page = tree->node_first[node]; page >= 0; page = tree->page_next[page]) {
-                const size_t n = dci_kv_tree_page_fill(kv, tree, (size_t)page);
-                dci_kv_tree_rows(kv, layer, head, tree->members + (size_t)page * per_page, n, rows);
-                kernels->score_rows[dtype][DCI_FORM_DOT](scratch, rows, n, dim, products);
-                kernels->add_rows[dtype](rows, NULL, n, dim, sum);
-                for (size_t i = 0; i < n; i++) {
-                        const float lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));
-                        const float far = 2.0f * (tree->c_squared - products[i] - lift * tree->node_lifts[node]);
-                        farthest = far > farthest ? far : farthest;
-                }
-                if (of_nodes)
-                        continue;
+        const void *rows[DCI_KV_TILE];
+        float products[DCI_KV_TILE], farthest = 0.0f;
+        dci_kv_tree_rows(kv, r->layer, r->head, tree->members + page * per_page, n, rows);
+        kernels->score_rows[dtype][DCI_FORM_DOT](r->key, rows, n, dim, products);
+        for (size_t i = 0; i < n; i++) {
+                const float lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));
+                const float far = 2.0f * (tree->c_squared - products[i] - lift * tree->node_lifts[node]);
+                farthest = far > farthest ? far : farthest;
+        }
+        if (kv->config.tree_keys == DCI_KV_TREE_MEANS) { /* the cell's sum waits in the other half */
+                float *of_cell = r->sum;
+                refreshing alone = *r;
+                alone.sum = r->encoder.rows;
+                memset(alone.sum, 0, dim * sizeof *alone.sum);
+                kernels->add_rows[dtype](rows, NULL, n, dim, alone.sum);
                 for (size_t j = 0; j < dim; j++)
-                        sum[j] *= 1.0f / (float)n;
-                kernels->narrow[dtype](sum, dim, tree->means + (size_t)page * dim * kv->es);
-                memset(sum, 0, dim * sizeof *sum);
+                        of_cell[j] += alone.sum[j];
+                put_mean(&alone, n, tree->page_means, page);
+                return farthest;
+        }
+        kernels->add_rows[dtype](rows, NULL, n, dim, r->sum);
+        if (kv->config.summary != DCI_KV_SUMMARY_TREE)
+                put_mean(r, n, tree->means, page);
+        if (r->coder != NULL && tree->page_versions[page] == tree->version)
+                dci_kv_tree_encode_page(kv, r->coder, tree, page, rows, n, &r->encoder);
+        return farthest;
+}
+
+/* One cell's means and codes, and how far it reaches. */
+static void refresh_cell(const refreshing *r, size_t node)
+{
+        dci_kv *kv = r->kv;
+        dci_kv_tree *tree = r->tree;
+        const size_t dim = kv->dim_k, n_rows = tree->node_rows[node];
+        const void *key;
+        float farthest = 0.0f;
+        dci_kv_tree_rows(kv, r->layer, r->head, &tree->node_tokens[node], 1, &key);
+        kv->context->kernels->to_f32[kv->config.dtype - 1](key, dim, r->key);
+        memset(r->sum, 0, dim * sizeof *r->sum);
+        for (int32_t page = tree->node_first[node]; page >= 0; page = tree->page_next[page]) {
+                const float far = refresh_page(r, node, (size_t)page);
+                farthest = far > farthest ? far : farthest;
         }
         tree->node_radii2[node] = farthest;
-        const size_t n_rows = tree->node_rows[node];
-        for (size_t j = 0; of_nodes && j < dim; j++) /* an empty cell has its node's position */
-                sum[j] = n_rows == 0 ? scratch[j] : sum[j] * (1.0f / (float)n_rows);
-        if (of_nodes)
-                kernels->narrow[dtype](sum, dim, tree->means + node * dim * kv->es);
+        if (kv->config.summary != DCI_KV_SUMMARY_TREE)
+                return;
+        if (n_rows == 0) /* an empty cell has its node's position */
+                memcpy(r->sum, r->key, dim * sizeof *r->sum);
+        for (size_t j = 0; j < dim && n_rows > 0; j++)
+                r->sum[j] *= 1.0f / (float)n_rows;
+        kv->context->kernels->narrow[kv->config.dtype - 1](r->sum, dim, tree->means + node * dim * kv->es);
+        if (r->coder == NULL)
+                return;
+        dci_kv_tree_encode_node(kv, r->coder, tree, node, r->sum, &r->encoder);
+        tree->node_versions[node] = tree->version;
 }
 
 /* --- levels above ------------------------------------------------------------------------------------------------- */
@@ -120,11 +168,22 @@ static void refresh_levels(dci_kv *kv, const dci_kv_layer *layer, size_t head, d
                 }
 }
 
-void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch)
+void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch,
+                         const dci_kv_tree_encoder *by)
 {
+        const dci_kv_tree_encoder alone = {(float *)(void *)tree->scratch, 1,
+                                           tree->scratch + dci_lines(kv->dim_k * sizeof(float))};
+        const refreshing r = {.kv = kv,
+                              .layer = layer,
+                              .head = head,
+                              .tree = tree,
+                              .key = scratch,
+                              .sum = scratch + kv->dim_k,
+                              .coder = dci_kv_tree_coded(kv) ? dci_kv_tree_coder(layer, head) : NULL,
+                              .encoder = by != NULL ? *by : alone};
         for (size_t i = 0; i < tree->n_nodes; i++)
                 if (tree->node_dirty[i] != 0) {
-                        refresh_cell(kv, layer, head, tree, i, scratch);
+                        refresh_cell(&r, i);
                         if (tree->node_projections != NULL)
                                 project_cell(kv, layer, head, tree, i);
                         if (tree->n_levels > 1)

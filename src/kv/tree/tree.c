@@ -51,6 +51,19 @@ size_t dci_kv_tree_count_levels(const dci_kv *kv, const size_t *counts)
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
+/* Blocks of codes of so many rows. */
+static size_t blocks_of(size_t n_rows)
+{
+        return (n_rows + DCI_CODE_ROWS - 1) / DCI_CODE_ROWS;
+}
+
+/* For one row, and for encoding it. */
+static size_t scratch_bytes(const dci_kv *kv)
+{
+        const size_t row = kv->config.tree_keys != DCI_KV_TREE_EXACT ? dci_lines(kv->dim_k * sizeof(float)) : 0;
+        return row + dci_kv_tree_encode_bytes(kv, true);
+}
+
 static bool searched(const dci_kv *kv)
 {
         return kv->config.select == DCI_KV_SELECT_TREE;
@@ -80,6 +93,9 @@ static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, void *memory)
         const size_t nodes = tree->node_capacity, pages = tree->page_capacity;
         const size_t n_means = kv->config.summary == DCI_KV_SUMMARY_TREE ? nodes : pages;
         const size_t projections = kv->config.tree_simple_indices * sizeof(float);
+        const size_t page_means = kv->config.tree_keys == DCI_KV_TREE_MEANS ? pages : 0;
+        const size_t coded = dci_kv_tree_coded(kv), block = coded * dci_kv_tree_block_bytes(kv),
+                     code_blocks = blocks_of(pages * kv->config.page_tokens), node_blocks = blocks_of(nodes);
         const dci_arena_part parts[] = {
                 {sizeof *tree, NULL},
                 {nodes * sizeof(int32_t), &tree->node_tokens},
@@ -96,7 +112,14 @@ static size_t lay_out(const dci_kv *kv, dci_kv_tree *tree, void *memory)
                 {n_means * kv->dim_k * kv->es, &tree->means},
                 {nodes * projections, &tree->node_projections},
                 {pages * kv->config.page_tokens * projections * searched(kv), &tree->member_projections},
-                {(tree->levels[1].capacity > 0) * tree->token_capacity * sizeof(int32_t), &tree->placed}};
+                {(tree->levels[1].capacity > 0) * tree->token_capacity * sizeof(int32_t), &tree->placed},
+                {page_means * kv->dim_k * kv->es, &tree->page_means},
+                {code_blocks * block, &tree->codes},
+                {coded * code_blocks * DCI_CODE_ROWS * sizeof(uint16_t), &tree->code_scales},
+                {node_blocks * block, &tree->node_codes},
+                {coded * node_blocks * DCI_CODE_ROWS * sizeof(uint16_t), &tree->node_scales},
+                {coded * nodes * sizeof(uint32_t), &tree->node_versions},
+                {scratch_bytes(kv), &tree->scratch}};
         size_t n_bytes = DCI_ARENA(parts, memory);
         for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++)
                 n_bytes += lay_out_level(kv, tree, l, memory == NULL ? NULL : (unsigned char *)memory + n_bytes);
@@ -154,6 +177,8 @@ static dci_status take_like(dci_kv *kv, const dci_kv_tree *measured, dci_kv_tree
         tree->n_levels = 1;
         atomic_init(&tree->refs, 1);
         lay_out(kv, tree, tree);
+        if (dci_kv_tree_coded(kv)) /* units are read whole, whatever has rows */
+                memset(tree->codes, 0, (size_t)(tree->scratch - tree->codes));
         atomic_fetch_add(&kv->chunk_total, tree->n_bytes);
         *out = tree;
         return DCI_OK;
@@ -257,6 +282,17 @@ void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to
                 if (from->levels[l].nodes == NULL && to->levels[l].nodes != NULL)
                         dci_kv_tree_clear_levels(
                                 to); /* there was no room for them: dci_kv_tree_relate draws them again */
+        if (kv->config.tree_keys == DCI_KV_TREE_MEANS)
+                memcpy(to->page_means, from->page_means, pages * kv->dim_k * kv->es);
+        if (!dci_kv_tree_coded(kv))
+                return;
+        const size_t block = dci_kv_tree_block_bytes(kv), code_blocks = blocks_of(pages * per_page),
+                     node_blocks = blocks_of(nodes);
+        memcpy(to->codes, from->codes, code_blocks * block);
+        memcpy(to->code_scales, from->code_scales, code_blocks * DCI_CODE_ROWS * sizeof *to->code_scales);
+        memcpy(to->node_codes, from->node_codes, node_blocks * block);
+        memcpy(to->node_scales, from->node_scales, node_blocks * DCI_CODE_ROWS * sizeof *to->node_scales);
+        memcpy(to->node_versions, from->node_versions, nodes * sizeof *to->node_versions);
 }
 
 dci_kv_tree *dci_kv_tree_mirror(const dci_kv *kv, const dci_kv_tree *tree, void *memory)

@@ -21,6 +21,7 @@
 #define DCI_KV_TREE_TREE_H
 
 #include "kv/stages/stages.h"
+#include "sketch/frames.h"
 
 /* One level of nodes. Level 0 has all of them, so its numbers are those of the nodes. */
 typedef struct dci_kv_tree_level {
@@ -58,6 +59,13 @@ struct dci_kv_tree {
         int32_t *members; /* page x page_tokens; all pages of a cell but the last are full */
         unsigned char
                 *means; /* n_means x dim_k in the keys' format: of nodes (SUMMARY_TREE) or of pages (SUMMARY_MEAN) */
+        unsigned char *page_means; /* tree_keys MEANS: n_pages x dim_k */
+        /* tree_keys CODES (codes.c), in blocks of DCI_CODE_ROWS rows, scales as bf16: of member i of page p as row
+         * p * page_tokens + i; of the means of nodes. */
+        unsigned char *codes, *node_codes;
+        uint16_t *code_scales, *node_scales;
+        uint32_t *node_versions; /* when the mean changed last */
+        unsigned char *scratch;  /* for encoding rows one by one */
         /* tree_simple_indices: projections of the nodes' keys, side by side; of the members of each page, by simple
          * index and place. */
         float *node_projections, *member_projections;
@@ -84,6 +92,40 @@ DCI_INLINE bool dci_kv_tree_descends(const dci_kv *kv)
 {
         return kv->config.tree_promotion_subseq > 0.0 || kv->config.tree_simple_indices > 0;
 }
+
+/* What rows are encoded with: room for n_rows rows as floats, and dci_kv_tree_encode_bytes. */
+typedef struct dci_kv_tree_encoder {
+        float *rows;
+        size_t n_rows;
+        void *scratch;
+} dci_kv_tree_encoder;
+
+DCI_INLINE bool dci_kv_tree_coded(const dci_kv *kv)
+{
+        return kv->config.tree_keys == DCI_KV_TREE_CODES;
+}
+
+/* Bytes of a block of codes. */
+DCI_INLINE size_t dci_kv_tree_block_bytes(const dci_kv *kv)
+{
+        return dci_frames_block_bytes(kv->dim_k, kv->config.key_bits);
+}
+
+/* Scratch for encoding one row at a time, or any number; 0 without codes. */
+DCI_INLINE size_t dci_kv_tree_encode_bytes(const dci_kv *kv, bool one)
+{
+        return dci_kv_tree_coded(kv) ? dci_lines(dci_coder_encode_bytes(kv->dim_k, one)) : 0;
+}
+
+/* --- tree/codes.c ------------------------------------------------------------------------------------------------- */
+
+/* The head's transform; NULL: there is none yet. */
+const dci_coder *dci_kv_tree_coder(const dci_kv_layer *layer, size_t head);
+/* Encodes the n members of a page; the mean of a cell. */
+void dci_kv_tree_encode_page(const dci_kv *kv, const dci_coder *coder, dci_kv_tree *tree, size_t page,
+                             const void *const *rows, size_t n, const dci_kv_tree_encoder *by);
+void dci_kv_tree_encode_node(const dci_kv *kv, const dci_coder *coder, dci_kv_tree *tree, size_t node,
+                             const float *mean, const dci_kv_tree_encoder *by);
 
 /* --- tree/tree.c: memory, pages ----------------------------------------------------------------------------------- */
 
@@ -178,8 +220,10 @@ DCI_INLINE double dci_kv_tree_retrieved(const dci_kv *kv, double published)
 
 /* --- tree/means.c ------------------------------------------------------------------------------------------------- */
 
-/* Computes means, radii and projections of the cells that are dirty, and means above them. scratch: 2 dim_k floats. */
-void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch);
+/* Computes means, radii, projections and codes of the cells that are dirty, and means above them. scratch: 2 dim_k
+ * floats; by: NULL, rows are encoded one by one in the tree's scratch. */
+void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch,
+                         const dci_kv_tree_encoder *by);
 
 /* --- tree/place.c: the cell of a candidate, found from the top level down ----------------------------------------- */
 

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+#include "gpu/cuda/tree/tree.cuh"
+
+extern "C" cudaError_t dci_gpu_cuda_tree2(const dci_gpu_tree_args *args, const GpuStream &stream)
+{
+        return launch_tree<2>(*args, stream);
+}
