@@ -147,7 +147,8 @@ def measure(args, model, preset, gpu):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="0", help="a GPU's number, or host: the CPU in its place, with small sizes")
-    parser.add_argument("--presets", default="full,sketch,sketch+lowbit,quest,pagemean,arkvale,clusterkv,louiskv,retroinfer,prkv",
+    parser.add_argument("--presets",
+                        default="full,sketch,sketch+lowbit,quest,pagemean,arkvale,clusterkv,louiskv,retroinfer,prkv,icecache",
                         help="comma separated; PRESET:learned has codes that are fitted to the prompt")
     parser.add_argument("--planner", default="auto", choices=("auto", "host", "device"))
     parser.add_argument("--threads", type=int, default=0, help="of the host; 0: as many as it has CPUs")

@@ -88,10 +88,10 @@ struct dci_kv {
         float *load_row; /* while a file is loaded */
         size_t mark;
         atomic_size_t bytes;
-        size_t row_bytes, copy_bytes;   /* of pieces; of those of copies */
-        atomic_size_t chunk_total;      /* bytes of chunks, clusters and trees */
-        pthread_mutex_t lock;           /* one call at a time */
-        size_t plan_tokens;             /* tokens that `plans` suffices for */
+        size_t row_bytes, copy_bytes; /* of pieces; of those of copies */
+        atomic_size_t chunk_total;    /* bytes of chunks, clusters and trees */
+        pthread_mutex_t lock;         /* one call at a time */
+        size_t plan_tokens;           /* tokens that `plans` suffices for */
         /* Nodes by level among the first tree_tokens candidates: the last count. */
         size_t tree_tokens, tree_counts[DCI_KV_TREE_LEVELS];
         float *tree_directions; /* of simple indices, with the lift as their last coordinate; NULL: there are none */

@@ -24,8 +24,9 @@
 typedef struct dci_gpu_kv_prompt_kmeans_result {
         struct dci_gpu_kv_prompt_kmeans_result *next;
         int64_t sequence; /* -1: free for the next prompt */
-        uint64_t queued;  /* the last layer's number among all that were queued: its memory is written until that is done */
-        size_t n;         /* candidates */
+        uint64_t
+                queued; /* the last layer's number among all that were queued: its memory is written until that is done */
+        size_t n;       /* candidates */
         size_t n_bytes;
         unsigned char *memory; /* locked: [sparse layer] */
         uint32_t there[];      /* by sparse layer: the step that computed them, 0: none did */
@@ -35,7 +36,7 @@ typedef struct dci_gpu_kv_prompt_kmeans {
         unsigned char *work; /* on the device: keys, results and scratch; from the first prompt's end on */
         size_t work_bytes;
         void *copied, *read, *done; /* events: keys are copied; k-means has read them; results are on the host */
-        uint64_t n_queued, n_done; /* layers; as far as the host has waited */
+        uint64_t n_queued, n_done;  /* layers; as far as the host has waited */
         dci_gpu_kv_prompt_kmeans_result *results;
         uint64_t n_layers; /* that the host has taken */
 } dci_gpu_kv_prompt_kmeans;

@@ -267,11 +267,10 @@ static void given_back(void *ctx, void *memory, size_t n_bytes)
 
 static void odd_fields(fuzz_bytes *from, dci_kv_config *c)
 {
-        int32_t *const ints[] = {&c->group,       &c->summary,       &c->select,        &c->schedule,
-                                 &c->tail,        &c->combine,       &c->key_bits,      &c->value_bits,
-                                 &c->foreground,  &c->frozen_prompt, &c->cluster_by,    &c->reserved,
-                                 &c->tree_tokens, &c->sums_whole,    &c->reserved_more, &c->dtype,
-                                 &c->query_dtype, &c->preset,        &c->budget_counts, &c->observed_keep,
+        int32_t *const ints[] = {&c->group,      &c->summary,     &c->select,      &c->schedule,      &c->tail,
+                                 &c->combine,    &c->key_bits,    &c->value_bits,  &c->foreground,    &c->frozen_prompt,
+                                 &c->cluster_by, &c->reserved,    &c->tree_tokens, &c->sums_whole,    &c->reserved_more,
+                                 &c->dtype,      &c->query_dtype, &c->preset,      &c->budget_counts, &c->observed_keep,
                                  &c->tree_keys};
         size_t *const sizes[] = {&c->page_tokens,
                                  &c->observed_pool,
@@ -305,10 +304,18 @@ static void odd_fields(fuzz_bytes *from, dci_kv_config *c)
                                  &c->dim_k,
                                  &c->dim_v,
                                  &c->tree_simple_indices};
-        double *const doubles[] = {&c->scale,         &c->refit,            &c->estimate_share,
-                                   &c->tau,           &c->tree_promotion,   &c->verify,
-                                   &c->static_share,  &c->preselect,        &c->tree_promotion_subseq,
-                                   &c->tree_retrieve, &c->deviation_weight, &c->budget_share};
+        double *const doubles[] = {&c->scale,
+                                   &c->refit,
+                                   &c->estimate_share,
+                                   &c->tau,
+                                   &c->tree_promotion,
+                                   &c->verify,
+                                   &c->static_share,
+                                   &c->preselect,
+                                   &c->tree_promotion_subseq,
+                                   &c->tree_retrieve,
+                                   &c->deviation_weight,
+                                   &c->budget_share};
         enum { INTS = sizeof ints / sizeof ints[0], SIZES = sizeof sizes / sizeof sizes[0] };
         const size_t which = fuzz_below(from, INTS + SIZES + sizeof doubles / sizeof doubles[0]);
         if (which < INTS)

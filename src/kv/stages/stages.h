@@ -145,8 +145,8 @@ extern const dci_kv_grouping dci_kv_group_tree;                          /* tree
 extern const dci_kv_grouping dci_kv_group_segment;                       /* stages/group_segment.c */
 extern const dci_kv_grouping dci_kv_group_reordered;                     /* stages/group_reordered.c */
 extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* stages/summary_keys.c */
-extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax,
-        dci_kv_summary_cuboid, dci_kv_summary_mean_std;                   /* stages/summary_pages.c */
+extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid,
+        dci_kv_summary_mean_std;                                          /* stages/summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned; /* stages/summary_codes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];            /* stages/select.c */
 extern const dci_kv_summary dci_kv_summary_tree;                          /* tree/search.c */
