@@ -371,6 +371,12 @@ static dci_status build_pages(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_
         const dci_status status = dci_kv_maintain(kv->host, 1, &row->id);
         if (status != DCI_OK)
                 row->n_formed = formed;
+        /* A layer that has lost its order has pages as far as another layer does. */
+        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
+                dci_gpu_kv_order *o = dci_kv_groups(kv->host, l) ? state_of(kv, row, l) : NULL;
+                if (o != NULL && o->lost && sequence->layers[l].n_grouped > o->grouped)
+                        o->grouped = sequence->layers[l].n_grouped;
+        }
         return status;
 }
 
