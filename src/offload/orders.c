@@ -368,15 +368,13 @@ static dci_status build_pages(dci_gpu_kv *kv, dci_gpu_kv_row *row, const dci_kv_
                 if (!o->lost && n > o->grouped)
                         o->grouped = n;
         }
+        /* Of a layer whose order a file has cut away, the first pages are as long as the device forms them next. */
+        for (size_t l = 0; l < kv->shape.n_layers && row->n_formed > 0; l++)
+                if (dci_kv_groups(kv->host, l) && sequence->layers[l].n_grouped == 0)
+                        state_of(kv, row, l)->lost = true;
         const dci_status status = dci_kv_maintain(kv->host, 1, &row->id);
         if (status != DCI_OK)
                 row->n_formed = formed;
-        /* A layer that has lost its order has pages as far as another layer does. */
-        for (size_t l = 0; l < kv->shape.n_layers && status == DCI_OK; l++) {
-                dci_gpu_kv_order *o = dci_kv_groups(kv->host, l) ? state_of(kv, row, l) : NULL;
-                if (o != NULL && o->lost && sequence->layers[l].n_grouped > o->grouped)
-                        o->grouped = sequence->layers[l].n_grouped;
-        }
         return status;
 }
 
