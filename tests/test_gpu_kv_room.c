@@ -113,6 +113,7 @@ static figures figures_of(const twin *t, const int64_t *sequences, size_t n)
         for (size_t i = 0; i < n; i++) {
                 f.of[i] = kv_sequence_info(t->kv->host, sequences[i]);
                 f.of[i].n_grouped = f.of[i].n_batches = f.of[i].n_early = 0; /* what the host has built stays */
+                f.of[i].tree_pages = f.of[i].tree_stale_pages = 0;
         }
         return f;
 }

@@ -50,6 +50,22 @@ START_TEST(bad_shapes_are_refused)
 }
 END_TEST
 
+START_TEST(bad_trees_are_refused)
+{
+        INVALID(c.tree_promotion = 0.0, "tree_promotion is 0", "0.001 to 0.25");
+        INVALID(c.tree_promotion = 0.26, "tree_promotion is 0.26", "0.001 to 0.25");
+        INVALID(c.tree_promotion = (double)NAN, "tree_promotion is nan", "0.001 to 0.25");
+        INVALID(c.tree_tokens = 2, "tree_tokens is 2", "0 or 1");
+        INVALID(c.tree_promotion_subseq = -0.5, "tree_promotion_subseq is -0.5", "0 to 0.5, or -1 for one level");
+        INVALID(c.tree_promotion_subseq = 0.6, "tree_promotion_subseq is 0.6", "0 to 0.5, or -1 for one level");
+        INVALID(c.tree_promotion_subseq = (double)NAN, "tree_promotion_subseq is nan", "0 to 0.5");
+        INVALID(c.tree_simple_indices = 33, "tree_simple_indices is 33", "0 to 32");
+        INVALID(c.tree_retrieve = -0.1, "tree_retrieve is -0.1", "0 to 1");
+        INVALID(c.tree_retrieve = 1.1, "tree_retrieve is 1.1", "0 to 1");
+        INVALID(c.tree_retrieve = (double)NAN, "tree_retrieve is nan", "0 to 1");
+}
+END_TEST
+
 START_TEST(bad_choices_are_refused)
 {
         INVALID(c.preset = 0, "preset is 0", "19");
@@ -83,17 +99,6 @@ START_TEST(bad_choices_are_refused)
         INVALID((c.preset = DCI_KV_ICECACHE, c.combine = DCI_KV_COMBINE_MEAN), "combine MEAN", "select TREE");
         INVALID((c.preset = DCI_KV_ICECACHE, c.tail = DCI_KV_TAIL_SUMS), "tail SUMS", "group TREE");
         INVALID((c.preset = DCI_KV_ICECACHE, c.summary = DCI_KV_SUMMARY_CUBOID), "summary CUBOID", "group TREE");
-        INVALID(c.tree_promotion = 0.0, "tree_promotion is 0", "0.001 to 0.25");
-        INVALID(c.tree_promotion = 0.26, "tree_promotion is 0.26", "0.001 to 0.25");
-        INVALID(c.tree_promotion = (double)NAN, "tree_promotion is nan", "0.001 to 0.25");
-        INVALID(c.tree_tokens = 2, "tree_tokens is 2", "0 or 1");
-        INVALID(c.tree_promotion_subseq = -0.5, "tree_promotion_subseq is -0.5", "0 to 0.5, or -1 for one level");
-        INVALID(c.tree_promotion_subseq = 0.6, "tree_promotion_subseq is 0.6", "0 to 0.5, or -1 for one level");
-        INVALID(c.tree_promotion_subseq = (double)NAN, "tree_promotion_subseq is nan", "0 to 0.5");
-        INVALID(c.tree_simple_indices = 33, "tree_simple_indices is 33", "0 to 32");
-        INVALID(c.tree_retrieve = -0.1, "tree_retrieve is -0.1", "0 to 1");
-        INVALID(c.tree_retrieve = 1.1, "tree_retrieve is 1.1", "0 to 1");
-        INVALID(c.tree_retrieve = (double)NAN, "tree_retrieve is nan", "0 to 1");
         INVALID(c.key_bits = -1, "key_bits is -1", "1, 2, 3, 4 or 8");
         INVALID(c.key_bits = 5, "key_bits is 5", "1, 2, 3, 4 or 8");
         INVALID(c.value_bits = 3, "value_bits is 3", "1, 2, 4 or 8");
@@ -414,6 +419,7 @@ int main(void)
         TCase *configs = test_case_with(suite, "configs", 60, context_open_2, context_close);
         tcase_add_test(configs, bad_shapes_are_refused);
         tcase_add_test(configs, bad_choices_are_refused);
+        tcase_add_test(configs, bad_trees_are_refused);
         tcase_add_test(configs, bad_clusters_are_refused);
         tcase_add_test(configs, bad_budgets_are_refused);
         tcase_add_test(configs, a_budget_below_what_is_never_grouped_is_refused);

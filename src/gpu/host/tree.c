@@ -228,9 +228,11 @@ static void interleave(searching *s)
                 }
                 bool done[DCI_GPU_MAX_GROUP] = {false};
                 for (int32_t i = 0; i < group && s->n_taken < s->k; i++) {
-                        int32_t first = -1;
-                        for (int32_t q = 0; q < group; q++)
-                                if (!done[q] && (first < 0 || next[q] >> 32 > next[first] >> 32))
+                        int32_t first = 0;
+                        while (done[first])
+                                first++;
+                        for (int32_t q = first + 1; q < group; q++)
+                                if (!done[q] && next[q] >> 32 > next[first] >> 32)
                                         first = q;
                         done[first] = true;
                         if (next[first] > 0)
