@@ -405,7 +405,7 @@ typedef struct dci_kv_config {
          */
         size_t ring;
 
-        /* GROUP_TREE (IceCache; docs/presets.md says what the published effort settings become) */
+        /* GROUP_TREE (IceCache; docs/systems/icecache.md says what the published effort settings become) */
         double tree_promotion; /**< chance of a token to become a node, [0.001, 0.25]; default 0.03 */
         /**
          * nodes that each query head opens; 0 (default): max(30, 0.0015 candidates); as many as there are, or more:
@@ -507,7 +507,7 @@ typedef struct dci_kv_config {
         size_t segment_least;
         /*
          * GROUP_TREE: levels of nodes, and P-DCI (Li and Malik 2017) among what is below nodes (IceCache, algorithms 2
-         * to 4). docs/presets.md has the rules, docs/measurements/presets.md what they cost and keep.
+         * to 4). docs/systems/icecache.md has the rules, docs/measurements/presets.md what they cost and keep.
          */
         /**
          * chance of a node to be one of the level above, too, (0, 0.5], and so on while a level has more than 32 nodes.

@@ -99,13 +99,13 @@ extern "C" {
 
 /** How missing rows get to the device. */
 enum {
-        /** the default: a kernel reads them in place, in mapped host memory */
+        /** the default: a kernel reads them in place, in mapped host memory (LouisKV transfers rows directly, too) */
         DCI_GPU_GATHER_MAPPED = 1,
-        /** the host collects them in one locked buffer, which is copied (as in PRKV and LouisKV) */
+        /** the host collects them in one locked buffer, which is copied (as in IceCache and PRKV) */
         DCI_GPU_GATHER_STAGED = 2,
         /** one batched call of copies, a row or page each (CUDA 12.8 and up) */
         DCI_GPU_GATHER_BATCHED = 3,
-        /** one copy per row or page (as in IceCache's script) */
+        /** one copy per row or page (what PRKV compares with) */
         DCI_GPU_GATHER_COPIES = 4,
         /** not at all: attention reads them in host memory, without a hot buffer */
         DCI_GPU_GATHER_DIRECT = 5,
