@@ -123,7 +123,10 @@ static const char help_arms[] =
         "                            window; paper: all)\n"
         "  --schedule NAME           every, periodic, boundary or ahead: when lists are decided again, for presets that\n"
         "                            rank at each step (default: the preset's)\n"
-        "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
+        "  --tau X                   of boundary and ahead, above -1 and up to 1 (default: boundary, that of the\n"
+        "                            retrieval rate; ahead, 0.8, or that of --retrieval-rate)\n"
+        "  --retrieval-rate R        tau is calibrated on the decode's queries, arm by arm, so that this share of the steps\n"
+        "                            selects, above 0 and up to 1 (default 0.2, as louiskv's on long inputs; 0.0625 on long outputs)\n"
         "  --period N                of periodic and prkv (default 128)\n"
         "  --anchor FOLDER           another layer of the traces' run, which chooses in their place: they attend to its\n"
         "                            list of the same step, as layers between anchors do; plan us is theirs alone\n"
@@ -175,6 +178,7 @@ static const char help_columns[] =
         "  tokens        attended to in a step, all counted\n"
         "  KiB/step      keys and values of the tokens chosen in a step (not of those that are kept)\n"
         "  moved         of these, what was not chosen in the step before: with a cache of one step\n"
+        "  tau, selects  of schedules with a tau: what it was, and the share of the steps that selected\n"
         "  B/token       bytes that summaries and tails keep per token; of clusters and segments as they came out\n"
         "  build ms       groups, codes and fits of the prompt\n"
         "  plan us, p99, attend us, maintain us  per step: median and 99th percentile\n"
@@ -279,6 +283,8 @@ static dci_status check(const char *traces, const kvbench_options *o)
                 return dci_fail(DCI_ERR_INVALID, "--extend needs --trace");
         if (o->judged_only && o->every == 0)
                 return dci_fail(DCI_ERR_INVALID, "--judged-only needs --every");
+        if (o->tau != 0.0 && o->rate > 0.0)
+                return dci_fail(DCI_ERR_INVALID, "--tau and --retrieval-rate exclude each other");
         if (o->anchor != NULL && (traces == NULL || o->schedule != 0))
                 return dci_fail(DCI_ERR_INVALID, "--anchor wants --trace, and no --schedule: it is one");
         if (o->frozen_prompt && o->updates != 1 << KVBENCH_UPDATES_ON)
@@ -369,6 +375,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"observed-keep", OPTION_CHOICE, &o->observed_keep, 0, 0, keeps},
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
+                {"retrieval-rate", OPTION_SHARE, &o->rate, 0, 0, NULL},
                 {"static-share", OPTION_TEXT, &share, 0, 0, NULL},
                 {"ring", OPTION_SIZE, &o->ring, 1, 4096, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
@@ -393,9 +400,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
         dci_status status = bench_parse_options(argc, argv, table, sizeof table / sizeof *table, out_help);
         if (status != DCI_OK || *out_help)
                 return status;
-        status = check(traces, o);
+        status = parse_tau(tau, o);
         if (status == DCI_OK)
-                status = parse_tau(tau, o);
+                status = check(traces, o);
         if (status == DCI_OK)
                 status = parse_share(share, o);
         if (status == DCI_OK)
