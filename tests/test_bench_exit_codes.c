@@ -246,7 +246,7 @@ static const struct {
                    "--iter-global ;--page ;--slack ;--threads ;--isa ;--rounds ;--json ;--out-centroids ;"
                    "--subtract-mean ;share B n;exit codes"},
         {"kv", "--trace LIST;--synthetic N;--steps N;--preset LIST;--budget LIST;--kept common|paper;"
-               "--frozen-prompt;--key-bits LIST;--value-bits LIST;--learned LIST;--combine;"
+               "--sink N;--window N;--frozen-prompt;--key-bits LIST;--value-bits LIST;--learned LIST;--combine;"
                "--leaves NAME;--field-of-view N;--promotion-subseq X;--simple-indices N;--retrieve X;--extend "
                "N;--page-tokens N;--seed N;--updates LIST;--tau X;--retrieval-rate R;--anchor FOLDER;"
                "--every N;--judged-only;--threads N;--isa NAME;--json FILE;full;topk;streaming;snapkv;"

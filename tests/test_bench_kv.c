@@ -379,6 +379,19 @@ START_TEST(taus_are_calibrated_to_a_retrieval_rate)
 }
 END_TEST
 
+/* Another sink and window go in place of those of --kept. */
+START_TEST(a_sink_and_a_window_are_options)
+{
+        json_t *report = bench_good(TRACE(BRIEF, "--budget", "128", "--preset", "quest,streaming", "--judged-only",
+                                          "--sink", "32", "--window", "256", "--budget-counts", "selected"));
+        for (size_t i = 0; i < 2; i++) {
+                ck_assert_double_eq(bench_number(report, i, "sink"), 32);
+                ck_assert_double_eq(bench_number(report, i, "window"), 256);
+        }
+        ck_assert_double_gt(bench_number(report, 0, "attended"), 32 + 256 + 96);
+}
+END_TEST
+
 /* --- what is left out, and what is refused ------------------------------------------------------------------------------------------ */
 
 static void expect_reason(const json_t *report, size_t i, const char *part)
@@ -500,6 +513,7 @@ int main(void)
                                     {a_made_up_run_follows_from_its_seed, 0},
                                     {schedules_decide_as_often_as_they_say, 0},
                                     {taus_are_calibrated_to_a_retrieval_rate, 0},
+                                    {a_sink_and_a_window_are_options, 0},
                                     {what_cannot_be_played_says_why, 0},
                                     {bad_traces_are_named, 0},
                                     {what_does_not_fit_is_refused, 0},

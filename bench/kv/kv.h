@@ -53,6 +53,7 @@ typedef struct kvbench_options {
         int32_t cluster_by;                  /* 0: the preset's */
         size_t segment_buffer;               /* 0: the budget's */
         size_t segment_least;                /* 0: 1 */
+        size_t sink, window;                 /* BENCH_ALL and 0: those of `kept` */
         int32_t budget_counts;               /* 0: those of `kept`, or the preset's */
         double budget_share;                 /* 0: budgets are tokens */
         size_t observed_pool;                /* 0: the preset's */

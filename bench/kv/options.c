@@ -94,6 +94,7 @@ static const char help_arms[] =
         "  --kept common|paper       common: every preset keeps the first 16 tokens and the last 64, and all that it\n"
         "                            attends to counts, so that rows compare choices; paper: sizes and accounting of each one's paper (docs/presets.md),\n"
         "                            and rows that cannot have their budget are n/a (default common)\n"
+        "  --sink N, --window N      what every preset keeps, in place of these; a window of 64 tokens or more\n"
         "  --budget-counts NAME      what counts in a budget: all, sink-and-window, sink or selected (default: all; paper:\n"
         "                            its own)\n"
         "  --budget-share X          the budget is this share of the sequence, above 0 and up to 1, and at most --budget\n"
@@ -355,6 +356,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
                 {"budget", OPTION_SIZES, &o->budgets, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"kept", OPTION_CHOICE, &o->kept, 0, 0, kepts},
+                {"sink", OPTION_SIZE, &o->sink, 0, DCI_KV_MAX_TOKENS, NULL},
+                {"window", OPTION_SIZE, &o->window, KVBENCH_WINDOW, DCI_KV_MAX_TOKENS, NULL},
                 {"budget-counts", OPTION_CHOICE, &o->budget_counts, 0, 0, counts},
                 {"budget-share", OPTION_SHARE, &o->budget_share, 0, 0, NULL},
                 {"frozen-prompt", OPTION_FLAG, &o->frozen_prompt, 0, 0, NULL},
@@ -422,7 +425,7 @@ static void set_defaults(kvbench_options *o)
         o->updates = 1 << KVBENCH_UPDATES_ON;
         o->value_bits = 1 << 2;
         o->threads = 1;
-        o->steps = BENCH_ALL;
+        o->steps = o->sink = BENCH_ALL;
         o->static_share = (double)NAN;
 }
 

@@ -138,6 +138,10 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
                 c->budget_counts = DCI_KV_COUNT_ALL;
                 c->observed_keep = 0;
         }
+        if (o->sink != BENCH_ALL)
+                c->sink = o->sink;
+        if (o->window > 0)
+                c->window = o->window;
         if (o->budget_counts > 0)
                 c->budget_counts = o->budget_counts;
         c->budget_share = o->budget_share;
