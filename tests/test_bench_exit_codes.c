@@ -129,6 +129,8 @@ static const struct {
         {"kv --trace t --tau -1", "not '-1'"},
         {"kv --trace t --tau nan", "not 'nan'"},
         {"kv --trace t --tau 0.5x", "not '0.5x'"},
+        {"kv --trace t --tau 0.5 --retrieval-rate 0.5", "--tau and --retrieval-rate exclude each other"},
+        {"kv --trace t --retrieval-rate 0", "--retrieval-rate wants"},
         {"kv --trace t --static-share 1.5", "--static-share wants a number from 0 to 1"},
         {"kv --trace t --static-share -0.5", "or online, not '-0.5'"},
         {"kv --trace t --static-share nan", "not 'nan'"},
@@ -244,9 +246,9 @@ static const struct {
                    "--iter-global ;--page ;--slack ;--threads ;--isa ;--rounds ;--json ;--out-centroids ;"
                    "--subtract-mean ;share B n;exit codes"},
         {"kv", "--trace LIST;--synthetic N;--steps N;--preset LIST;--budget LIST;--kept common|paper;"
-               "--frozen-prompt;--key-bits LIST;--value-bits LIST;--learned LIST;--combine;"
+               "--sink N;--window N;--frozen-prompt;--key-bits LIST;--value-bits LIST;--learned LIST;--combine;"
                "--leaves NAME;--field-of-view N;--promotion-subseq X;--simple-indices N;--retrieve X;--extend "
-               "N;--page-tokens N;--seed N;--updates LIST;--anchor FOLDER;"
+               "N;--page-tokens N;--seed N;--updates LIST;--tau X;--retrieval-rate R;--anchor FOLDER;"
                "--every N;--judged-only;--threads N;--isa NAME;--json FILE;full;topk;streaming;snapkv;"
                "pagemean;quest;arkvale;lowbit;sketch;sketch+sums;sketch+lowbit;icecache;clusterkv;prkv;"
                "louiskv;retroinfer;freekv;sketch+groups;sketch+verify"},

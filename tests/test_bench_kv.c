@@ -347,6 +347,51 @@ START_TEST(schedules_decide_as_often_as_they_say)
 }
 END_TEST
 
+/* What LouisKV's gate is calibrated to comes out, 0.2 unless another rate or tau is given; FreeKV's only where a rate is. */
+START_TEST(taus_are_calibrated_to_a_retrieval_rate)
+{
+        static const struct {
+                const char *option, *value;
+                double rate;
+        } rows[] = {{"--seed", "0", 0.2}, {"--retrieval-rate", "0.5", 0.5}, {"--tau", "0.9", 0.0}};
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+                bench_result result = TRACE(BRIEF, "--budget", "128", "--preset", "louiskv,freekv,quest",
+                                            "--judged-only", rows[i].option, rows[i].value);
+                json_t *report = bench_good(result);
+                ck_assert(bench_is_null(report, 2, "tau") && bench_is_null(report, 2, "retrieval_rate"));
+                if (rows[i].rate == 0.0) {
+                        ck_assert_double_eq(bench_number(report, 0, "tau"), 0.9);
+                        ck_assert(bench_is_null(report, 0, "retrieval_rate"));
+                        continue;
+                }
+                /* The first step always selects, and is not counted in the rate. */
+                const double decided = (1 + rows[i].rate * (BRIEF_STEPS - 1)) / BRIEF_STEPS;
+                ck_assert_double_eq(bench_number(report, 0, "retrieval_rate"), rows[i].rate);
+                ck_assert_double_eq_tol(bench_number(report, 0, "decided"), decided, 1.0 / BRIEF_STEPS);
+                if (rows[i].rate == 0.2) {
+                        ck_assert_double_eq(bench_number(report, 1, "tau"), 0.8);
+                        ck_assert(bench_is_null(report, 1, "retrieval_rate"));
+                } else {
+                        ck_assert_double_eq(bench_number(report, 1, "retrieval_rate"), rows[i].rate);
+                        ck_assert_double_eq_tol(bench_number(report, 1, "decided"), decided, 1.0 / BRIEF_STEPS);
+                }
+        }
+}
+END_TEST
+
+/* Another sink and window go in place of those of --kept. */
+START_TEST(a_sink_and_a_window_are_options)
+{
+        json_t *report = bench_good(TRACE(BRIEF, "--budget", "128", "--preset", "quest,streaming", "--judged-only",
+                                          "--sink", "32", "--window", "256", "--budget-counts", "selected"));
+        for (size_t i = 0; i < 2; i++) {
+                ck_assert_double_eq(bench_number(report, i, "sink"), 32);
+                ck_assert_double_eq(bench_number(report, i, "window"), 256);
+        }
+        ck_assert_double_gt(bench_number(report, 0, "attended"), 32 + 256 + 96);
+}
+END_TEST
+
 /* --- what is left out, and what is refused ------------------------------------------------------------------------------------------ */
 
 static void expect_reason(const json_t *report, size_t i, const char *part)
@@ -467,6 +512,8 @@ int main(void)
                                     {steps_that_are_not_judged_can_be_left_out, 0},
                                     {a_made_up_run_follows_from_its_seed, 0},
                                     {schedules_decide_as_often_as_they_say, 0},
+                                    {taus_are_calibrated_to_a_retrieval_rate, 0},
+                                    {a_sink_and_a_window_are_options, 0},
                                     {what_cannot_be_played_says_why, 0},
                                     {bad_traces_are_named, 0},
                                     {what_does_not_fit_is_refused, 0},

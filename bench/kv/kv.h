@@ -21,6 +21,10 @@ enum { KVBENCH_UPDATES_ON = 1, KVBENCH_UPDATES_OFF = 2 };
 /* The first position that --every judges, after the prompt. */
 #define KVBENCH_FIRST 8
 
+/* Steps of LouisKV that retrieve, on inputs that are long: its baseline has a stride of 5 "to closely match the average
+ * retrieval frequency" (appendix D.3). */
+#define KVBENCH_RATE 0.2
+
 /* What is left of a page counts by. */
 enum { KVBENCH_SUMS_REST = 1, KVBENCH_SUMS_WHOLE };
 
@@ -49,12 +53,14 @@ typedef struct kvbench_options {
         int32_t cluster_by;                  /* 0: the preset's */
         size_t segment_buffer;               /* 0: the budget's */
         size_t segment_least;                /* 0: 1 */
+        size_t sink, window;                 /* BENCH_ALL and 0: those of `kept` */
         int32_t budget_counts;               /* 0: those of `kept`, or the preset's */
         double budget_share;                 /* 0: budgets are tokens */
         size_t observed_pool;                /* 0: the preset's */
         int32_t observed_keep;               /* 0: the preset's; KVBENCH_KEEP_* */
         int32_t schedule;                    /* 0: the preset's; of arms that it goes with */
-        double tau;                          /* 0: the schedule's */
+        double tau;                          /* 0: the one of the rate */
+        double rate;                         /* of steps that retrieve, which taus are calibrated to; 0: KVBENCH_RATE */
         size_t verify, preselect, preselect_tokens,
                 preselect_least; /* 0: the preset's; else of presets that choose by codes */
         int32_t sums;            /* KVBENCH_SUMS_*; 0: the preset's */
@@ -209,6 +215,7 @@ typedef struct kvbench_row {
         double resident;  /* bytes per token that the arm keeps for choosing */
         kvbench_marks marks;
         size_t n_steps, n_planned;
+        double tau, rate; /* of the schedule, and the rate that it is calibrated to; NAN: it has none, is not */
         double decided, corrected; /* of all lists, those that their own queries chose; those that were corrected */
         double build_ms;
         bench_latency times[KVBENCH_TIMES];

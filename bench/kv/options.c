@@ -94,6 +94,7 @@ static const char help_arms[] =
         "  --kept common|paper       common: every preset keeps the first 16 tokens and the last 64, and all that it\n"
         "                            attends to counts, so that rows compare choices; paper: sizes and accounting of each one's paper (docs/presets.md),\n"
         "                            and rows that cannot have their budget are n/a (default common)\n"
+        "  --sink N, --window N      what every preset keeps, in place of these; a window of 64 tokens or more\n"
         "  --budget-counts NAME      what counts in a budget: all, sink-and-window, sink or selected (default: all; paper:\n"
         "                            its own)\n"
         "  --budget-share X          the budget is this share of the sequence, above 0 and up to 1, and at most --budget\n"
@@ -123,7 +124,10 @@ static const char help_arms[] =
         "                            window; paper: all)\n"
         "  --schedule NAME           every, periodic, boundary or ahead: when lists are decided again, for presets that\n"
         "                            rank at each step (default: the preset's)\n"
-        "  --tau X                   of boundary and ahead, above -1 and up to 1 (default 0.85 and 0.8)\n"
+        "  --tau X                   of boundary and ahead, above -1 and up to 1 (default: boundary, that of the\n"
+        "                            retrieval rate; ahead, 0.8, or that of --retrieval-rate)\n"
+        "  --retrieval-rate R        tau is calibrated on the decode's queries, arm by arm, so that this share of the steps\n"
+        "                            selects, above 0 and up to 1 (default 0.2, as louiskv's on long inputs; 0.0625 on long outputs)\n"
         "  --period N                of periodic and prkv (default 128)\n"
         "  --anchor FOLDER           another layer of the traces' run, which chooses in their place: they attend to its\n"
         "                            list of the same step, as layers between anchors do; plan us is theirs alone\n"
@@ -175,6 +179,7 @@ static const char help_columns[] =
         "  tokens        attended to in a step, all counted\n"
         "  KiB/step      keys and values of the tokens chosen in a step (not of those that are kept)\n"
         "  moved         of these, what was not chosen in the step before: with a cache of one step\n"
+        "  tau, selects  of schedules with a tau: what it was, and the share of the steps that selected\n"
         "  B/token       bytes that summaries and tails keep per token; of clusters and segments as they came out\n"
         "  build ms       groups, codes and fits of the prompt\n"
         "  plan us, p99, attend us, maintain us  per step: median and 99th percentile\n"
@@ -279,6 +284,8 @@ static dci_status check(const char *traces, const kvbench_options *o)
                 return dci_fail(DCI_ERR_INVALID, "--extend needs --trace");
         if (o->judged_only && o->every == 0)
                 return dci_fail(DCI_ERR_INVALID, "--judged-only needs --every");
+        if (o->tau != 0.0 && o->rate > 0.0)
+                return dci_fail(DCI_ERR_INVALID, "--tau and --retrieval-rate exclude each other");
         if (o->anchor != NULL && (traces == NULL || o->schedule != 0))
                 return dci_fail(DCI_ERR_INVALID, "--anchor wants --trace, and no --schedule: it is one");
         if (o->frozen_prompt && o->updates != 1 << KVBENCH_UPDATES_ON)
@@ -349,6 +356,8 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"preset", OPTION_TEXT, &presets, 0, 0, NULL},
                 {"budget", OPTION_SIZES, &o->budgets, 1, DCI_KV_MAX_TOKENS, NULL},
                 {"kept", OPTION_CHOICE, &o->kept, 0, 0, kepts},
+                {"sink", OPTION_SIZE, &o->sink, 0, DCI_KV_MAX_TOKENS, NULL},
+                {"window", OPTION_SIZE, &o->window, KVBENCH_WINDOW, DCI_KV_MAX_TOKENS, NULL},
                 {"budget-counts", OPTION_CHOICE, &o->budget_counts, 0, 0, counts},
                 {"budget-share", OPTION_SHARE, &o->budget_share, 0, 0, NULL},
                 {"frozen-prompt", OPTION_FLAG, &o->frozen_prompt, 0, 0, NULL},
@@ -369,6 +378,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"observed-keep", OPTION_CHOICE, &o->observed_keep, 0, 0, keeps},
                 {"schedule", OPTION_CHOICE, &o->schedule, 0, 0, schedules},
                 {"tau", OPTION_TEXT, &tau, 0, 0, NULL},
+                {"retrieval-rate", OPTION_SHARE, &o->rate, 0, 0, NULL},
                 {"static-share", OPTION_TEXT, &share, 0, 0, NULL},
                 {"ring", OPTION_SIZE, &o->ring, 1, 4096, NULL},
                 {"period", OPTION_SIZE, &o->period, 1, DCI_KV_MAX_TOKENS, NULL},
@@ -393,9 +403,9 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
         dci_status status = bench_parse_options(argc, argv, table, sizeof table / sizeof *table, out_help);
         if (status != DCI_OK || *out_help)
                 return status;
-        status = check(traces, o);
+        status = parse_tau(tau, o);
         if (status == DCI_OK)
-                status = parse_tau(tau, o);
+                status = check(traces, o);
         if (status == DCI_OK)
                 status = parse_share(share, o);
         if (status == DCI_OK)
@@ -415,7 +425,7 @@ static void set_defaults(kvbench_options *o)
         o->updates = 1 << KVBENCH_UPDATES_ON;
         o->value_bits = 1 << 2;
         o->threads = 1;
-        o->steps = BENCH_ALL;
+        o->steps = o->sink = BENCH_ALL;
         o->static_share = (double)NAN;
 }
 

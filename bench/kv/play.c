@@ -138,6 +138,10 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
                 c->budget_counts = DCI_KV_COUNT_ALL;
                 c->observed_keep = 0;
         }
+        if (o->sink != BENCH_ALL)
+                c->sink = o->sink;
+        if (o->window > 0)
+                c->window = o->window;
         if (o->budget_counts > 0)
                 c->budget_counts = o->budget_counts;
         c->budget_share = o->budget_share;
@@ -167,7 +171,30 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
         return DCI_OK;
 }
 
-static dci_status create(dci_context *context, const kvbench_trace *trace, const kvbench_row *row, dci_kv **out)
+/* The schedule that comes out, as far as one with a tau does; else 0. */
+static int32_t gate_of(const dci_kv_config *c)
+{
+        const int32_t own = c->preset == DCI_KV_LOUISKV  ? DCI_KV_BOUNDARY
+                            : c->preset == DCI_KV_FREEKV ? DCI_KV_AHEAD
+                                                         : 0;
+        const int32_t schedule = c->schedule != 0 ? c->schedule : own;
+        return schedule == DCI_KV_BOUNDARY || schedule == DCI_KV_AHEAD ? schedule : 0;
+}
+
+/* Finds tau, on the queries of the decode: BOUNDARY is calibrated unless it is given, AHEAD where a rate is. */
+static dci_status set_tau(dci_context *context, const kvbench_trace *trace, kvbench_row *row, dci_kv_config *c)
+{
+        const kvbench_options *o = row->options;
+        const size_t n = trace->tokens - trace->prompt;
+        const int32_t gate = gate_of(c);
+        row->rate = (double)NAN;
+        if (o->tau != 0.0 || n < 2 || gate == 0 || (gate == DCI_KV_AHEAD && o->rate == 0.0))
+                return DCI_OK;
+        row->rate = o->rate > 0.0 ? o->rate : KVBENCH_RATE;
+        return dci_kv_calibrate(context, c, 1, n, trace->queries.data, trace->keys.dim, row->rate, &c->tau);
+}
+
+static dci_status create(dci_context *context, const kvbench_trace *trace, kvbench_row *row, dci_kv **out)
 {
         const kvbench_options *o = row->options;
         dci_kv_config c;
@@ -200,6 +227,9 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, const
                 c.period = DCI_KV_MAX_TOKENS;
         else if (row->arm.still)
                 c.frozen_prompt = 1; /* forget_decoded does the rest */
+        DCI_TRY(set_tau(context, trace, row, &c));
+        const double otherwise = gate_of(&c) == DCI_KV_AHEAD ? 0.8 : 0.85;
+        row->tau = gate_of(&c) == 0 ? (double)NAN : c.tau != 0.0 ? c.tau : otherwise;
         return dci_kv_create(context, &c, out);
 }
 

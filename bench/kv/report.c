@@ -89,6 +89,17 @@ static void print_resident(const kvbench_row *row, char *out)
         put_number(out, "%.1f", row->resident);
 }
 
+static void print_tau(const kvbench_row *row, char *out)
+{
+        put_number(out, "%.3f", row->tau);
+}
+
+/* Of a schedule that has a tau. */
+static void print_selects(const kvbench_row *row, char *out)
+{
+        put_number(out, "%.3f", isnan(row->tau) ? (double)NAN : row->decided);
+}
+
 static void print_form(const kvbench_row *row, char *out)
 {
         put_number(out, "%.2f", row->build_ms);
@@ -115,12 +126,25 @@ static void print_maintain(const kvbench_row *row, char *out)
 }
 
 static const column columns[] = {
-        {"preset", print_preset, false},   {"codes", print_codes, false},         {"budget", print_budget, false},
-        {"share", print_share, true},      {"recall", print_recall, true},        {"top B", print_token_recall, true},
-        {"err", print_err, true},          {"with tail", print_err_tail, true},   {"tokens", print_attended, true},
-        {"KiB/step", print_bytes, true},   {"moved", print_moved, true},          {"B/token", print_resident, true},
-        {"build ms", print_form, true},    {"plan us", print_plan, true},         {"p99", print_plan_p99, true},
-        {"attend us", print_attend, true}, {"maintain us", print_maintain, true},
+        {"preset", print_preset, false},
+        {"codes", print_codes, false},
+        {"budget", print_budget, false},
+        {"share", print_share, true},
+        {"recall", print_recall, true},
+        {"top B", print_token_recall, true},
+        {"err", print_err, true},
+        {"with tail", print_err_tail, true},
+        {"tokens", print_attended, true},
+        {"KiB/step", print_bytes, true},
+        {"moved", print_moved, true},
+        {"tau", print_tau, true},
+        {"selects", print_selects, true},
+        {"B/token", print_resident, true},
+        {"build ms", print_form, true},
+        {"plan us", print_plan, true},
+        {"p99", print_plan_p99, true},
+        {"attend us", print_attend, true},
+        {"maintain us", print_maintain, true},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)
 
@@ -215,7 +239,7 @@ static json_t *asked_json(const kvbench_row *row)
         const char *leaves = tree ? kvbench_leaves_name(o->leaves) : NULL;
         const char *combine = o->combine > 0 && !searched ? kvbench_combine_name(o->combine) : "preset";
         return json_pack("{s:s, s:s, s:s?, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                         "s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o}",
+                         "s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o}",
                          "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "leaves", leaves, "budget",
                          integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
                          bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(),
@@ -223,8 +247,7 @@ static json_t *asked_json(const kvbench_row *row)
                          "every", integer(o->every > 0 ? o->every : 1), "seed", integer(o->seed), "threads",
                          integer(o->threads), "tokens", integer(row->tokens), "prompt", integer(row->prompt), "group",
                          integer(row->group), "dim_k", integer(row->dim_k), "dim_v", integer(row->dim_v), "schedule",
-                         o->schedule > 0 ? kvbench_schedule_name(o->schedule) : "preset", "tau",
-                         o->tau != 0.0 ? json_real(o->tau) : json_null(), "period",
+                         o->schedule > 0 ? kvbench_schedule_name(o->schedule) : "preset", "period",
                          o->period > 0 ? integer(o->period) : json_null(), "static_share",
                          isnan(o->static_share) ? json_null() : json_real(o->static_share), "ring",
                          o->ring > 0 ? integer(o->ring) : json_null(), "budget_counts",
@@ -268,7 +291,9 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
                        {"hits_r4", m->hits[2]},
                        {"resident_bytes_token", row->resident},
                        {"build_ms", row->build_ms},
-                       {"drift", row->drift}};
+                       {"drift", row->drift},
+                       {"tau", row->tau},
+                       {"retrieval_rate", row->rate}};
         bool whole = true;
         for (size_t i = 0; whole && i < sizeof numbers / sizeof *numbers; i++)
                 whole = add(json, numbers[i].name, played ? numbers[i].value : (double)NAN);

@@ -10,6 +10,9 @@
     dci-bench kv $ARMS --preset sketch+sums --sums whole --every 24 --trace SHORT,.. --json whole-short.json
     dci-bench kv $ARMS --preset sketch+sums --sums whole --every 240 --trace LONG,.. --json whole-long.json
     python3 bench/scripts/kv_tables.py short.json long.json whole-short.json whole-long.json
+    # what each paper's B attends to and moves, and a figure on each trace
+    dci-bench kv --kept paper --budget 128,256 --every 24 --trace SHORT,.. --json paper.json
+    python3 bench/scripts/kv_tables.py --accounting --each recall paper.json
 
 Four Markdown tables. Three have a row per trace and limit:
   equal budget     rows of that budget (--budget: only those);
@@ -32,7 +35,14 @@ values of those it did not choose: more than a cache would, as what it verified 
 seed are averaged.
 
 The fourth table is every preset on every trace at the budget --resident-budget: share and error, with the codes that a
-preset has by itself.
+preset has by itself, and the tau that its schedule was calibrated to with the share of the steps that selected.
+
+--accounting prints another table in place of the four, of what a paper's B comes to: a row per budget and preset, means
+over the traces: tokens attended to per kv head and per query head (those of a group share a list, unless the preset has
+one for each), tokens selected in a step and those of them that were not selected in the step before, the latter in KiB of
+keys and values, bytes per token that stay resident, recall of attention (the true weight of all that is attended to), the
+error with the tail, and tau and steps that selected, from the least trace's to the greatest's. --each prints a figure of
+the rows, such as recall, for each trace, and its mean.
 """
 import argparse
 import json
@@ -46,6 +56,7 @@ VERIFIED = {"sketch+verify": 4}  # the preset's `verify`
 SIDES = ("published", "ours", "codes only")  # compared; the fourth column is a part of the second
 DROPPED = "ours, tail dropped"
 COLUMNS = (*SIDES, DROPPED)
+MORE = ("attended", "recall", "token_recall", "tau", "decided")
 
 
 def side_of(preset):
@@ -110,7 +121,10 @@ def read_reports(paths):
     return {trace: {system: {budget: {"err": mean(found, None, error_of), "share": mean(found, "share"),
                                       "moved": mean(found, "bytes_step_cached"), "chosen": mean(found, "bytes_step"),
                                       "resident": mean(found, "resident_bytes_token"), "preset": found[0]["preset"],
-                                      "dropped": found[0]["err_tail"] is None}
+                                      "dropped": found[0]["err_tail"] is None, **{name: mean(found, name) for name in MORE},
+                                      "token": found[0]["token_bytes"],
+                                      "attended_query_head": statistics.mean(r.get("attended_query_head", r["attended"])
+                                                                             for r in found)}
                              for budget, found in budgets.items()} for system, budgets in systems.items()}
             for trace, systems in rows.items()}
 
@@ -207,7 +221,56 @@ def print_presets(budget, traces):
         cells = ["n/a" if p is None else f"{p['share']:.3f} / {p['err']:.4f}" for p in points]
         sizes = [p["resident"] for p in points if p is not None and p["resident"] is not None]
         ends = list(dict.fromkeys(f"{size:.0f}" for size in (min(sizes), max(sizes)))) if sizes else ["n/a"]
-        print(f"| {system} | {' | '.join(cells)} | {' to '.join(ends)} |")
+        there = [p for p in points if p is not None]
+        gated = any(p["tau"] is not None for p in there)
+        gate = f", tau {span(there, 'tau', 2)} ({span(there, 'decided', 2)})" if gated else ""
+        print(f"| {system}{gate} | {' | '.join(cells)} | {' to '.join(ends)} |")
+
+
+def span(points, name, digits):
+    values = [p[name] for p in points if p["tau"] is not None]
+    ends = list(dict.fromkeys(f"{value:.{digits}f}" for value in (min(values), max(values)))) if values else ["-"]
+    return " to ".join(ends)
+
+
+def each_system(traces, budgets):
+    """(budget, preset, its points on the traces; None where it was not played on one), of presets as they are made."""
+    for budget in budgets:
+        for system in dict.fromkeys(system for systems in traces.values() for system in systems):
+            points = [systems.get(system, {}).get(budget) for systems in traces.values()]
+            if is_own(system, next((p["preset"] for p in points if p is not None), None)):
+                yield budget, system, points
+
+
+def print_accounting(budgets, traces):
+    head = ("B", "preset", "per kv head", "per query head", "selected", "moved", "KiB moved", "bytes per token", "recall",
+            "error", "tau", "steps that select")
+    print(f"\n### What a budget comes to, means over {len(traces)} traces\n\n| {' | '.join(head)} |\n|{'---|' * len(head)}")
+    for budget, system, points in each_system(traces, budgets):
+        if None in points:
+            continue
+
+        def mean(name, points=points):
+            return statistics.mean(p[name] for p in points)
+
+        if any(p["moved"] is None for p in points):
+            raise SystemExit("a row has no 'bytes_step_cached': measure without --judged-only")
+        numbers = (f"{mean('attended'):,.0f}", f"{mean('attended_query_head'):,.0f}",
+                   f"{statistics.mean(p['chosen'] / p['token'] for p in points):,.0f}",
+                   f"{statistics.mean(p['moved'] / p['token'] for p in points):,.0f}", f"{mean('moved') / 1024:.1f}",
+                   f"{mean('resident'):.0f}", f"{mean('recall'):.3f}", f"{mean('err'):.4f}", span(points, "tau", 2),
+                   span(points, "decided", 2))
+        print(f"| {budget} | {system} | {' | '.join(numbers)} |")
+
+
+def print_each(name, budgets, traces):
+    digits = 4 if name == "err" else 3
+    print(f"\n### {name} on each trace\n\n| B | preset | {' | '.join(traces)} | mean |\n|{'---|' * (len(traces) + 3)}")
+    for budget, system, points in each_system(traces, budgets):
+        values = [None if p is None else p[name] for p in points]
+        cells = ["n/a" if v is None else f"{v:.{digits}f}" for v in values]
+        mean = "n/a" if None in values else f"{statistics.mean(values):.{digits}f}"
+        print(f"| {budget} | {system} | {' | '.join(cells)} | {mean} |")
 
 
 def sizes(text):
@@ -221,6 +284,9 @@ def main():
     parser.add_argument("--uncached", action="store_true", help="bytes of all tokens chosen, as without a cache")
     parser.add_argument("--resident", type=sizes, default=[8, 16, 36, 64], help="bytes per token (default 8,16,36,64)")
     parser.add_argument("--resident-budget", type=int, default=256)
+    parser.add_argument("--accounting", action="store_true", help="what a budget attends to and moves")
+    parser.add_argument("--each", action="append", choices=("recall", "token_recall", "share", "err"), default=[],
+                        help="a figure on each trace; several times for more")
     parser.add_argument("report", nargs="+", help="what dci-bench kv wrote with --json, without --judged-only")
     args = parser.parse_args()
     traces = read_reports(args.report)
@@ -228,6 +294,12 @@ def main():
                       if args.budget is None or b in args.budget})
     if not traces:
         parser.error("the reports hold no rows")
+    if args.accounting:
+        print_accounting(budgets, traces)
+    for name in args.each:
+        print_each(name, budgets, traces)
+    if args.accounting or args.each:
+        return
     print_table("Equal budget", "B", budgets, traces, at_budget, str)
     field = "chosen" if args.uncached else "moved"
     print_table(f"Equal bytes {field}", "KiB per step", args.moved, traces, lambda p, limit: at_moved(p, limit, field),
