@@ -90,7 +90,7 @@ dci_status kvbench_traces_parse(const char *text, kvbench_options *o);
 void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
-const char *kvbench_counts_name(int32_t counts);
+const char *kvbench_counts_name(int32_t of);
 const char *kvbench_combine_name(int32_t combine);
 const char *kvbench_summary_name(int32_t summary);
 const char *kvbench_schedule_name(int32_t schedule);
