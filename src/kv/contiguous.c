@@ -129,7 +129,7 @@ static void compare_task(void *arg, size_t task, size_t worker)
         size_t head, list, batch = 0;
         const dci_kv_layer *layer = layer_of(u, task, &head, &list);
         (void)worker;
-        if (layer == NULL)
+        if (layer == NULL || u->n_pages == 0)
                 return;
         uint64_t *bits = u->changes->pages + list * u->changes->page_words;
         for (size_t p = 0; p < u->n_pages; p++) {

@@ -171,8 +171,9 @@ static void refresh_levels(dci_kv *kv, const dci_kv_layer *layer, size_t head, d
 void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch,
                          const dci_kv_tree_encoder *by)
 {
-        const dci_kv_tree_encoder alone = {(float *)(void *)tree->scratch, 1,
-                                           tree->scratch + dci_lines(kv->dim_k * sizeof(float))};
+        /* A tree without candidates has no scratch, and nothing to encode. */
+        unsigned char *after = tree->scratch != NULL ? tree->scratch + dci_lines(kv->dim_k * sizeof(float)) : NULL;
+        const dci_kv_tree_encoder alone = {(float *)(void *)tree->scratch, 1, after};
         const refreshing r = {.kv = kv,
                               .layer = layer,
                               .head = head,
