@@ -15,7 +15,7 @@ enum { PROMPT = 140, STEPS = 12, N = PROMPT + 40, LOOKS = 40, MOST = 8 };
 
 /* What loops go over. */
 static const struct {
-        int32_t preset, summary, n_threads, schedule;
+        int32_t preset, summary, n_threads, schedule, query_head_lists;
 } kinds[] = {{DCI_KV_SKETCH_LOWBIT, 0, 1, 0},
              {DCI_KV_SKETCH_SUMS, DCI_KV_SUMMARY_LEARNED, 1, 0},
              {DCI_KV_SNAPKV, 0, 1, 0},
@@ -31,7 +31,9 @@ static const struct {
              {DCI_KV_CLUSTERKV, 0, 1, 0},
              {DCI_KV_RETROINFER, 0, 2, 0},
              {DCI_KV_LOUISKV, 0, 2, 0},
-             {DCI_KV_PRKV, 0, 2, 0}};
+             {DCI_KV_PRKV, 0, 2, 0},
+             {DCI_KV_CLUSTERKV, 0, 1, DCI_KV_AHEAD, 1},
+             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0, 1}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {
