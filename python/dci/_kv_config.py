@@ -39,7 +39,7 @@ SIZES = (
     "reorder_delay",
 )
 NUMBERS = ("key_bits", "value_bits")
-FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous")
+FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous", "query_head_lists")
 REALS = (
     *("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share"),
     *("tree_promotion_subseq", "tree_retrieve", "deviation_weight"),
@@ -104,6 +104,9 @@ def c_config(options: dict[str, Any], row: RowFormat, query: RowFormat) -> _kv_s
         config.preset = preset_of(given["preset"])
     if given.get("published"):
         budget = as_count(given.get("budget", config.budget), "budget", 2**63 - 1)
+        for name in ("n_query_heads", "n_kv_heads"):  # what is published may depend on them
+            if name in given:
+                setattr(config, name, as_count(given[name], name, 2**63 - 1))
         check(lib.dci_kv_config_published(ctypes.byref(config), config.preset, budget))
     for name, names in CHOICES.items():
         if name in given:
