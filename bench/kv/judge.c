@@ -139,7 +139,7 @@ dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan 
                 const parts p = parts_of(plan, l);
                 DCI_TRY(check_plan(judge, t, plan, l));
                 DCI_TRY(check_budget(judge, t, &p));
-                judge->n_attended += (double)(n_kept + p.n_chosen) / (double)plan->n_lists;
+                judge->n_attended_query_head += (double)(n_kept + p.n_chosen) / (double)plan->n_lists;
                 add_chosen(judge, plan->positions + l * plan->stride, p.n_chosen);
         }
         const size_t same = in_both(judge->chosen, judge->n_chosen, judge->before, judge->n_before);
@@ -148,7 +148,7 @@ dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan 
                 judge->overlap += (double)same / (double)either;
                 judge->n_overlap++;
         }
-        judge->n_attended_kv_head += (double)(n_kept + judge->n_chosen);
+        judge->n_attended += (double)(n_kept + judge->n_chosen);
         judge->n_all_chosen += (double)judge->n_chosen;
         judge->n_moved += (double)(judge->n_chosen - same);
         count_hits(judge, judge->chosen, judge->n_chosen);
@@ -259,7 +259,7 @@ kvbench_marks kvbench_judge_marks(const kvbench_judge *judge)
                            .token_recall = ratio(judge->found, judge->heads),
                            .overlap = ratio(judge->overlap, judge->n_overlap),
                            .attended = ratio(judge->n_attended, steps),
-                           .attended_kv_head = ratio(judge->n_attended_kv_head, steps),
+                           .attended_query_head = ratio(judge->n_attended_query_head, steps),
                            .bytes_step = ratio(judge->n_all_chosen * row_bytes, steps),
                            .bytes_step_cached = ratio(judge->n_moved * row_bytes, steps),
                            .n_judged = judge->truth->n_judged};

@@ -151,9 +151,9 @@ enum { KVBENCH_HITS = 3, KVBENCH_SIXTHS = 6 };
 /* What is judged of one arm; NAN: there is nothing to judge. */
 typedef struct kvbench_marks {
         double share, recall, token_recall;
-        double err[3], err_tail[3];                 /* all positions, the first quarter of the decode, the last one */
-        double sixths[KVBENCH_SIXTHS];              /* error with the tail, if there is one, by sixths of the decode */
-        double overlap, attended, attended_kv_head; /* tokens of a query head; of any of them */
+        double err[3], err_tail[3];    /* all positions, the first quarter of the decode, the last one */
+        double sixths[KVBENCH_SIXTHS]; /* error with the tail, if there is one, by sixths of the decode */
+        double overlap, attended, attended_query_head; /* tokens of any query head; of one */
         double bytes_step, bytes_step_cached;
         double hits[KVBENCH_HITS]; /* of the chosen, those that were chosen in one of the last 1, 2 and 4 steps */
         size_t n_judged;
@@ -170,7 +170,7 @@ typedef struct kvbench_judge {
         double *query;
         double kept, contested, recall, found, heads;
         double err[2][3], n_err[3], sixths[KVBENCH_SIXTHS], n_sixths[KVBENCH_SIXTHS];
-        double overlap, n_overlap, n_attended, n_attended_kv_head, n_all_chosen, n_moved;
+        double overlap, n_overlap, n_attended, n_attended_query_head, n_all_chosen, n_moved;
         double n_hits[KVBENCH_HITS], n_looked; /* n_looked: chosen after the first step */
         uint32_t *last;                        /* by token: the number of the step that chose it last, from 1 */
         bool has_tail, all;                    /* all: it attends to everything, whatever the budget */

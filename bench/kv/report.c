@@ -74,9 +74,9 @@ static void print_attended(const kvbench_row *row, char *out)
         bench_format_count(out, CELL_BYTES, row->marks.attended);
 }
 
-static void print_attended_kv_head(const kvbench_row *row, char *out)
+static void print_attended_query_head(const kvbench_row *row, char *out)
 {
-        bench_format_count(out, CELL_BYTES, row->marks.attended_kv_head);
+        bench_format_count(out, CELL_BYTES, row->marks.attended_query_head);
 }
 
 static void print_bytes(const kvbench_row *row, char *out)
@@ -131,26 +131,16 @@ static void print_maintain(const kvbench_row *row, char *out)
 }
 
 static const column columns[] = {
-        {"preset", print_preset, false},
-        {"codes", print_codes, false},
-        {"budget", print_budget, false},
-        {"share", print_share, true},
-        {"recall", print_recall, true},
-        {"top B", print_token_recall, true},
-        {"err", print_err, true},
-        {"with tail", print_err_tail, true},
-        {"tokens", print_attended, true},
-        {"of all", print_attended_kv_head, true},
-        {"KiB/step", print_bytes, true},
-        {"moved", print_moved, true},
-        {"tau", print_tau, true},
-        {"selects", print_selects, true},
-        {"B/token", print_resident, true},
-        {"build ms", print_form, true},
-        {"plan us", print_plan, true},
-        {"p99", print_plan_p99, true},
-        {"attend us", print_attend, true},
-        {"maintain us", print_maintain, true},
+        {"preset", print_preset, false},   {"codes", print_codes, false},
+        {"budget", print_budget, false},   {"share", print_share, true},
+        {"recall", print_recall, true},    {"top B", print_token_recall, true},
+        {"err", print_err, true},          {"with tail", print_err_tail, true},
+        {"tokens", print_attended, true},  {"per head", print_attended_query_head, true},
+        {"KiB/step", print_bytes, true},   {"moved", print_moved, true},
+        {"tau", print_tau, true},          {"selects", print_selects, true},
+        {"B/token", print_resident, true}, {"build ms", print_form, true},
+        {"plan us", print_plan, true},     {"p99", print_plan_p99, true},
+        {"attend us", print_attend, true}, {"maintain us", print_maintain, true},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)
 
@@ -291,7 +281,7 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
                        {"decided", row->decided},
                        {"corrected", row->corrected},
                        {"attended", m->attended},
-                       {"attended_kv_head", m->attended_kv_head},
+                       {"attended_query_head", m->attended_query_head},
                        {"bytes_step", m->bytes_step},
                        {"bytes_step_cached", m->bytes_step_cached},
                        {"hits_r1", m->hits[0]},
