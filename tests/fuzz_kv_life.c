@@ -187,6 +187,19 @@ static void draw_schedule(life *l)
                 c->schedule = DCI_KV_PERIODIC + (int32_t)below(l, 4);
 }
 
+/* Lists of query heads, half of the times that there may be some. */
+static void draw_heads(life *l)
+{
+        dci_kv_config *c = &l->config;
+        if (c->n_query_heads == c->n_kv_heads || below(l, 2) == 0)
+                return;
+        if (c->preset == DCI_KV_PRKV || c->select == DCI_KV_SELECT_NONE || c->select == DCI_KV_SELECT_RECENT)
+                return;
+        c->query_head_lists = c->select == DCI_KV_SELECT_SCAN || c->select == DCI_KV_SELECT_TREE ||
+                              (c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING &&
+                               c->preset != DCI_KV_SNAPKV && c->preset != DCI_KV_LOWBIT);
+}
+
 /* What counts, a share of the tokens, and what goes with some groups alone. */
 static void draw_budget(life *l)
 {
@@ -229,6 +242,7 @@ static void draw_config(life *l)
                         below(l, 2) == 0;
         draw_schedule(l);
         draw_budget(l);
+        draw_heads(l);
         if (below(l, 4) == 0)
                 c->resident_bytes = 2000 * c->n_kv_heads * c->n_layers * c->dim_k * (1 + below(l, 4));
 }
@@ -287,8 +301,9 @@ static void check_rows(life *l)
         const dci_kv_config *c = &l->config;
         float keys[40 * 16], values[40 * 16], wide[40 * 16];
         ck_ok(dci_kv_read(l->kv, layer, o->id, head, first, n, keys, values));
-        const float *wanted_keys = o->model.keys[layer * c->n_kv_heads + head] + first * c->dim_k,
-                    *wanted_values = o->model.values[layer * c->n_kv_heads + head] + first * c->dim_v;
+        const size_t of = layer * o->model.n_kv_heads + head * o->model.share;
+        const float *wanted_keys = o->model.keys[of] + first * c->dim_k,
+                    *wanted_values = o->model.values[of] + first * c->dim_v;
         dci_kernels_scalar.to_f32[c->dtype - 1](keys, n * c->dim_k, wide);
         test_hold(memcmp(wide, wanted_keys, n * c->dim_k * sizeof *wide) == 0);
         dci_kernels_scalar.to_f32[c->dtype - 1](values, n * c->dim_v, wide);
@@ -305,8 +320,7 @@ static void check_seen(life *l, const kv_seen *seen, size_t layer, const kv_turn
                 test_hold(of[i] != NULL && (size_t)seen->plans[layer].n_tokens[i] == of[i]->model.n);
                 kv_model_check_out(&of[i]->model, seen, i, layer, queries, l->what);
                 const bool keeps = kv_schedule_keeps(&info), pages = l->config.tree_tokens == 0;
-                for (size_t h = 0; h < l->config.n_kv_heads && info.select == DCI_KV_SELECT_TREE && pages && !keeps;
-                     h++)
+                for (size_t h = 0; h < info.n_lists && info.select == DCI_KV_SELECT_TREE && pages && !keeps; h++)
                         kv_tree_check_list(seen, i, layer, h, l->what);
                 if (keeps)
                         kv_schedule_plan(&of[i]->schedule, &of[i]->model, seen, i, layer, queries, l->what);

@@ -413,10 +413,10 @@ float *kv_lse(const kv_seen *seen, size_t layer, size_t i, size_t query_head)
         return seen->lse + (layer * seen->n_sequences + i) * seen->n_kv_heads * seen->group + query_head;
 }
 
-const int32_t *kv_list(const kv_seen *seen, size_t layer, size_t i, size_t kv_head, size_t *out_n)
+const int32_t *kv_list(const kv_seen *seen, size_t layer, size_t i, size_t number, size_t *out_n)
 {
         const dci_kv_plan *plan = &seen->plans[layer];
-        const size_t list = i * plan->n_lists + kv_head;
+        const size_t list = i * plan->n_lists + number;
         *out_n = (size_t)plan->counts[list];
         return plan->positions + list * plan->stride;
 }
@@ -447,7 +447,8 @@ static void same_lists(const kv_seen *a, size_t i, const kv_seen *b, size_t j, s
             p->n_tokens[i] != o->n_tokens[j])
                 ck_abort_msg("%s: layer %zu: sink, recent, tokens %d %d %d, and %d %d %d", what, layer, p->sink_end[i],
                              p->recent_begin[i], p->n_tokens[i], o->sink_end[j], o->recent_begin[j], o->n_tokens[j]);
-        for (size_t h = 0; h < a->n_kv_heads; h++) {
+        test_hold(p->n_lists == o->n_lists);
+        for (size_t h = 0; h < p->n_lists; h++) {
                 size_t n, m;
                 const int32_t *one = kv_list(a, layer, i, h, &n), *other = kv_list(b, layer, j, h, &m);
                 if (n != m)
@@ -520,7 +521,8 @@ static void lawful_list(const kv_seen *seen, size_t layer, size_t i, size_t h, c
                         ck_abort_msg("%s: layer %zu, head %zu: position %d at %zu, after %d, wanted %d to %d", what,
                                      layer, h, list[t], t, t > 0 ? list[t - 1] : -1, plan->sink_end[i],
                                      plan->recent_begin[i]);
-                const size_t at = (size_t)list[t], page = (size_t)blocks[at / pages] * seen->n_kv_heads + h;
+                const size_t at = (size_t)list[t], page = (size_t)blocks[at / pages] * seen->n_kv_heads +
+                                                          h * seen->n_kv_heads / plan->n_lists;
                 if ((size_t)slots[t] != page * pages + at % pages)
                         ck_abort_msg("%s: layer %zu, head %zu: position %d has slot %d, wanted %zu", what, layer, h,
                                      list[t], slots[t], page * pages + at % pages);
@@ -577,7 +579,8 @@ void kv_lawful(const kv_seen *seen, const dci_kv_config *config, size_t prompt, 
                               (size_t)n <= info.n_tokens + info.n_reserved))
                                 ck_abort_msg("%s: layer %zu: sink %d, recent %d, tokens %d of %zu and %zu", what, layer,
                                              sink, recent, n, info.n_tokens, info.n_reserved);
-                        for (size_t h = 0; h < seen->n_kv_heads; h++) {
+                        test_hold(plan->n_lists == as.n_lists);
+                        for (size_t h = 0; h < plan->n_lists; h++) {
                                 lawful_list(seen, layer, i, h, blocks, what);
                                 const int32_t count = plan->counts[i * plan->n_lists + h];
                                 test_hold(recent > 0 || (count == 0 && sink == 0));

@@ -102,8 +102,8 @@ void *kv_queries(size_t layer, size_t n_turns, const kv_turn *turns);
 
 float *kv_out(const kv_seen *seen, size_t layer, size_t i, size_t query_head);
 float *kv_lse(const kv_seen *seen, size_t layer, size_t i, size_t query_head);
-/* The list of sequence i and a head. */
-const int32_t *kv_list(const kv_seen *seen, size_t layer, size_t i, size_t kv_head, size_t *out_n);
+/* A list of sequence i: of a kv head, or with query_head_lists of a query head. */
+const int32_t *kv_list(const kv_seen *seen, size_t layer, size_t i, size_t number, size_t *out_n);
 
 /* Fails unless sequence i of one and j of the other have the same plans (by positions, not by slots) and the same bits of outputs. */
 void kv_same(const kv_seen *a, size_t i, const kv_seen *b, size_t j, const char *what);

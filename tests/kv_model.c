@@ -19,6 +19,9 @@ kv_model kv_model_new(const dci_kv_config *config)
                       .dim_v = config->dim_v != 0 ? config->dim_v : config->dim_k,
                       .scale = config->scale,
                       .dtype = config->dtype};
+        m.share = config->query_head_lists != 0 ? m.group : 1;
+        m.n_kv_heads *= m.share;
+        m.group /= m.share;
         if (m.scale == 0.0)
                 m.scale = 1.0 / sqrt((double)m.dim_k);
         m.keys = calloc(m.n_layers * m.n_kv_heads, sizeof *m.keys);
@@ -62,10 +65,10 @@ void kv_model_append(kv_model *model, const kv_data *data, size_t from, size_t n
                 for (size_t h = 0; h < model->n_kv_heads; h++)
                         for (size_t t = 0; t < n; t++) {
                                 const size_t of = layer * model->n_kv_heads + h, at = model->n + t;
-                                memcpy(model->keys[of] + at * model->dim_k, kv_key(data, layer, from + t, h),
-                                       model->dim_k * sizeof(float));
-                                memcpy(model->values[of] + at * model->dim_v, kv_value(data, layer, from + t, h),
-                                       model->dim_v * sizeof(float));
+                                memcpy(model->keys[of] + at * model->dim_k,
+                                       kv_key(data, layer, from + t, h / model->share), model->dim_k * sizeof(float));
+                                memcpy(model->values[of] + at * model->dim_v,
+                                       kv_value(data, layer, from + t, h / model->share), model->dim_v * sizeof(float));
                         }
         model->n += n;
 }
@@ -651,7 +654,7 @@ kv_choice *kv_choice_of(const kv_model *model, const kv_seen *seen, size_t i, si
         ck_assert(sequence != NULL && choice != NULL);
         choice->refs = 1;
         choice->g = seen->kv->clustered
-                            ? listed(seen->kv, &sequence->layers[layer], head, n_candidates, what)
+                            ? listed(seen->kv, &sequence->layers[layer], head / model->share, n_candidates, what)
                             : by_position(n_candidates, info.group == DCI_KV_GROUP_PAGE ? info.page_tokens : 1);
         const groups rest = after_static(&choice->g);
         choice->scores =

@@ -6,9 +6,10 @@
 
 #include "tests/kv_fixture.h"
 
-/* One sequence. */
+/* One sequence. With query_head_lists it is one of n_query_heads kv heads, whose rows are those of the kv head. */
 typedef struct kv_model {
         size_t n_layers, n_kv_heads, group, dim_k, dim_v, n, capacity;
+        size_t share; /* heads with the same rows: 1, or with query_head_lists the query heads of a kv head */
         double scale;
         dci_dtype dtype;
         float **keys, **values; /* of [layer][kv head]: n rows, as stored */

@@ -15,6 +15,8 @@ static size_t lists_of(const kv_schedule *s)
 kv_schedule kv_schedule_new(const dci_kv_config *config)
 {
         kv_schedule s = {.config = *config};
+        if (config->query_head_lists != 0) /* as the model has them */
+                s.config.n_kv_heads = config->n_query_heads;
         const size_t n = config->n_layers;
         s.rankings = calloc(lists_of(&s), sizeof *s.rankings);
         s.queries = calloc(n * config->n_query_heads * config->dim_k, sizeof *s.queries);

@@ -19,7 +19,7 @@ void kv_tree_check(dci_kv *kv, int64_t sequence, const char *what)
 size_t kv_tree_check_list(const kv_seen *seen, size_t i, size_t layer, size_t head, const char *what)
 {
         const dci_kv *kv = seen->kv;
-        const dci_kv_tree *tree = kv_tree_of(seen->kv, seen->sequences[i], layer, head);
+        const dci_kv_tree *tree = kv_tree_of(seen->kv, seen->sequences[i], layer, head / kv->head_lists);
         const dci_kv_plan *plan = &seen->plans[layer];
         const size_t sink = kv->config.sink, per_page = kv->config.page_tokens;
         size_t n_list, n_pages = 0;

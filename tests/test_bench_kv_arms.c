@@ -113,6 +113,35 @@ START_TEST(an_anchor_of_other_keys_chooses_worse)
 }
 END_TEST
 
+/* --- lists of query heads ----------------------------------------------------------------------------------------------------------- */
+
+#define ONE "--steps", "48", "--every", "16", "--budget", "128", "--preset"
+
+/* Each query head has the whole budget then, and together they have more. */
+START_TEST(query_heads_may_have_lists_of_their_own)
+{
+        const char *const presets = "topk,quest,icecache,clusterkv";
+        json_t *shared = bench_good(KV("--trace", test_trace_dir(), ONE, presets, "--lists", "kv"));
+        json_t *own = bench_good(KV("--trace", test_trace_dir(), ONE, presets, "--lists", "query"));
+        for (size_t i = 0; i < 4; i++) {
+                const double tokens = bench_number(own, i, "attended_query_head");
+                ck_assert_str_eq(bench_text(shared, i, "lists"), "kv");
+                ck_assert_str_eq(bench_text(own, i, "lists"), "query");
+                bench_near(bench_number(shared, i, "attended_query_head"), bench_number(shared, i, "attended"), 1e-9,
+                           "attended by one");
+                ck_assert_double_gt(bench_number(own, i, "attended"), tokens);
+                ck_assert_double_le(tokens, 128);
+                ck_assert_double_gt(bench_number(own, i, "bytes_step"), bench_number(shared, i, "bytes_step"));
+        }
+        ck_assert_double_gt(bench_number(own, 0, "share"), bench_number(shared, 0, "share"));
+        /* Of what selects by no query there is one list, and of clusterkv as published there are some. */
+        json_t *streaming = bench_good(KV("--trace", test_trace_dir(), ONE, "streaming", "--lists", "query"));
+        ck_assert_str_eq(bench_text(streaming, 0, "lists"), "kv");
+        json_t *paper = bench_good(KV("--trace", test_trace_dir(), ONE, "clusterkv", "--kept", "paper"));
+        ck_assert_str_eq(bench_text(paper, 0, "lists"), "query");
+}
+END_TEST
+
 START_TEST(an_anchor_of_another_shape_is_refused)
 {
         float *rows = test_normal(600, 24, 3);
@@ -134,6 +163,7 @@ int main(void)
         const bench_test tests[] = {{updates_can_be_left_out, 0},
                                     {an_anchor_of_the_same_keys_chooses_the_same, 0},
                                     {an_anchor_of_other_keys_chooses_worse, 0},
-                                    {an_anchor_of_another_shape_is_refused, 0}};
+                                    {an_anchor_of_another_shape_is_refused, 0},
+                                    {query_heads_may_have_lists_of_their_own, 0}};
         return bench_main("bench kv arms", scratch_open, scratch_close, tests, sizeof tests / sizeof *tests);
 }

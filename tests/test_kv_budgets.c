@@ -459,8 +459,17 @@ START_TEST(published_sizes_are_those_of_the_table)
                           c.window == rows[i].window && c.rollback == rows[i].window &&
                           c.segment_buffer == rows[i].buffer);
                 ck_assert(c.budget_counts == rows[i].counts && c.combine == rows[i].combine);
+                ck_assert_int_eq(c.query_head_lists, rows[i].preset == DCI_KV_CLUSTERKV);
                 ck_assert(c.observed_keep == -1 && c.segment_least == 0 && c.budget_share == 0.0);
                 dci_kv_destroy(kv_create(context, &c));
+        }
+        /* Where each query head has a kv head of its own it has its list anyway; where shapes are not known yet it may not. */
+        for (size_t n_heads = 0; n_heads < 3; n_heads += 2) {
+                dci_kv_config c;
+                ck_ok(dci_kv_config_init(&c, sizeof c));
+                c.n_query_heads = c.n_kv_heads = n_heads;
+                ck_ok(dci_kv_config_published(&c, DCI_KV_CLUSTERKV, 256));
+                ck_assert_int_eq(c.query_head_lists, n_heads == 0);
         }
 }
 END_TEST

@@ -132,6 +132,15 @@ START_TEST(bad_choices_are_refused)
         INVALID((c.preset = DCI_KV_SKETCH_LOWBIT, c.preselect = 2.0), "preselect is 2", "tail LOWBIT");
         INVALID((c.combine = DCI_KV_COMBINE_EACH, c.preselect = 2.0), "preselect is 2", "combine EACH");
         INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.select = DCI_KV_SELECT_RECENT), "preselect is 24", "select RECENT");
+        INVALID(c.query_head_lists = 2, "query_head_lists is 2", "0 to 1");
+        INVALID(c.reserved_end = 1, "reserved_end is 1", "0");
+        INVALID((c.query_head_lists = 1, c.n_query_heads = c.n_kv_heads = 3), "with 3 query heads and 3 kv heads",
+                "a list of its own anyway");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_SNAPKV), "select OBSERVED", "SCAN or TREE");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_FULL), "select ALL", "SCAN or TREE");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_PRKV), "select STATIC", "SCAN or TREE");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_PRKV, c.select = DCI_KV_SELECT_SCAN), "group REORDERED",
+                "one per kv head");
         INVALID(c.tau = 1.0000001, "tau is 1", "at most 1");
         INVALID(c.tau = (double)NAN, "tau is nan", "at most 1");
         INVALID(c.period = 0, "period is 0", "1 to");

@@ -15,23 +15,25 @@ enum { PROMPT = 140, STEPS = 12, N = PROMPT + 40, LOOKS = 40, MOST = 8 };
 
 /* What loops go over. */
 static const struct {
-        int32_t preset, summary, n_threads, schedule;
-} kinds[] = {{DCI_KV_SKETCH_LOWBIT, 0, 1, 0},
-             {DCI_KV_SKETCH_SUMS, DCI_KV_SUMMARY_LEARNED, 1, 0},
-             {DCI_KV_SNAPKV, 0, 1, 0},
-             {DCI_KV_ARKVALE, 0, 1, 0},
-             {DCI_KV_TOPK, 0, 1, 0},
-             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0},
-             {DCI_KV_ICECACHE, 0, 1, 0},
-             {DCI_KV_SKETCH_GROUPS, 0, 1, 0},
-             {DCI_KV_SKETCH_LOWBIT, 0, 1, DCI_KV_BOUNDARY},
-             {DCI_KV_FREEKV, 0, 1, 0},
-             {DCI_KV_QUEST, 0, 2, DCI_KV_ANCHOR},
-             {DCI_KV_ICECACHE, 0, 1, DCI_KV_ANCHOR},
-             {DCI_KV_CLUSTERKV, 0, 1, 0},
-             {DCI_KV_RETROINFER, 0, 2, 0},
-             {DCI_KV_LOUISKV, 0, 2, 0},
-             {DCI_KV_PRKV, 0, 2, 0}};
+        int32_t preset, summary, n_threads, schedule, query_head_lists;
+} kinds[] = {{DCI_KV_SKETCH_LOWBIT, 0, 1, 0, 0},
+             {DCI_KV_SKETCH_SUMS, DCI_KV_SUMMARY_LEARNED, 1, 0, 0},
+             {DCI_KV_SNAPKV, 0, 1, 0, 0},
+             {DCI_KV_ARKVALE, 0, 1, 0, 0},
+             {DCI_KV_TOPK, 0, 1, 0, 0},
+             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0, 0},
+             {DCI_KV_ICECACHE, 0, 1, 0, 0},
+             {DCI_KV_SKETCH_GROUPS, 0, 1, 0, 0},
+             {DCI_KV_SKETCH_LOWBIT, 0, 1, DCI_KV_BOUNDARY, 0},
+             {DCI_KV_FREEKV, 0, 1, 0, 0},
+             {DCI_KV_QUEST, 0, 2, DCI_KV_ANCHOR, 0},
+             {DCI_KV_ICECACHE, 0, 1, DCI_KV_ANCHOR, 0},
+             {DCI_KV_CLUSTERKV, 0, 1, 0, 0},
+             {DCI_KV_RETROINFER, 0, 2, 0, 0},
+             {DCI_KV_LOUISKV, 0, 2, 0, 0},
+             {DCI_KV_PRKV, 0, 2, 0, 0},
+             {DCI_KV_CLUSTERKV, 0, 1, DCI_KV_AHEAD, 1},
+             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0, 1}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {
@@ -190,6 +192,7 @@ static void climb(int which, test_ladder ladder)
         dci_kv_config config = kv_small(kinds[which].preset);
         config.summary = kinds[which].summary;
         config.schedule = kinds[which].schedule;
+        config.query_head_lists = kinds[which].query_head_lists;
         if (config.preset == DCI_KV_ICECACHE && config.schedule == DCI_KV_ANCHOR) { /* a tree with levels */
                 config.tree_promotion = 0.25;
                 config.tree_promotion_subseq = 0.5;

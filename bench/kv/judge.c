@@ -19,10 +19,11 @@ dci_status kvbench_judge_open(const kvbench_options *o, const kvbench_trace *tra
         out->room = room;
         out->has_tail = has_tail;
         out->attended = dci_alloc(trace->helper, trace->tokens, sizeof *out->attended);
-        out->before = dci_alloc(trace->helper, room, sizeof *out->before);
+        out->chosen = dci_alloc(trace->helper, trace->tokens, sizeof *out->chosen);
+        out->before = dci_alloc(trace->helper, trace->tokens, sizeof *out->before);
         out->query = dci_alloc(trace->helper, trace->keys.dim, sizeof *out->query);
         out->last = dci_calloc(trace->helper, trace->tokens, sizeof *out->last);
-        if (out->last == NULL)
+        if (out->last == NULL || out->chosen == NULL)
                 return DCI_ERR_MEMORY;
         return out->attended != NULL && out->before != NULL && out->query != NULL ? DCI_OK : DCI_ERR_MEMORY;
 }
@@ -34,7 +35,8 @@ void kvbench_judge_close(kvbench_judge *judge)
         dci_context *helper = judge->trace->helper;
         dci_free(helper, judge->attended, judge->trace->tokens, sizeof *judge->attended);
         dci_free(helper, judge->last, judge->trace->tokens, sizeof *judge->last);
-        dci_free(helper, judge->before, judge->room, sizeof *judge->before);
+        dci_free(helper, judge->chosen, judge->trace->tokens, sizeof *judge->chosen);
+        dci_free(helper, judge->before, judge->trace->tokens, sizeof *judge->before);
         dci_free(helper, judge->query, judge->trace->keys.dim, sizeof *judge->query);
         memset(judge, 0, sizeof *judge);
 }
@@ -46,18 +48,18 @@ typedef struct parts {
         size_t first, recent, n_chosen, n_tokens;
 } parts;
 
-static parts parts_of(const dci_kv_plan *plan)
+static parts parts_of(const dci_kv_plan *plan, size_t list)
 {
         /* recent 0 stands for everything. */
         const size_t recent = (size_t)plan->recent_begin[0], first = (size_t)plan->sink_end[0];
-        const parts p = {recent > 0 ? first : 0, recent, recent > 0 ? (size_t)plan->counts[0] : 0,
+        const parts p = {recent > 0 ? first : 0, recent, recent > 0 ? (size_t)plan->counts[list] : 0,
                          (size_t)plan->n_tokens[0]};
         return p;
 }
 
-static dci_status check_plan(const kvbench_judge *judge, size_t t, const dci_kv_plan *plan)
+static dci_status check_plan(const kvbench_judge *judge, size_t t, const dci_kv_plan *plan, size_t list)
 {
-        const int32_t n = plan->counts[0], recent = plan->recent_begin[0];
+        const int32_t n = plan->counts[list], recent = plan->recent_begin[0];
         int32_t next = plan->sink_end[0];
         if (plan->n_tokens[0] != (int32_t)(t + 1))
                 return dci_fail(BENCH_ERR_RUN, "the plan of position %zu is of %d tokens", t, plan->n_tokens[0]);
@@ -65,7 +67,7 @@ static dci_status check_plan(const kvbench_judge *judge, size_t t, const dci_kv_
                 return dci_fail(BENCH_ERR_RUN, "the plan of position %zu: sink to %d, %d chosen, recent from %d", t,
                                 next, n, recent);
         for (int32_t i = 0; recent > 0 && i < n; i++) {
-                const int32_t position = plan->positions[i];
+                const int32_t position = plan->positions[list * plan->stride + (size_t)i];
                 if (position < next || position >= recent)
                         return dci_fail(BENCH_ERR_RUN,
                                         "the plan of position %zu chooses token %d, which is not of %d to %d", t,
@@ -100,6 +102,20 @@ static size_t in_both(const int32_t *a, size_t n_a, const int32_t *b, size_t n_b
         return n;
 }
 
+/* Adds a list to what is chosen, from the end on, where there is room for both. */
+static void add_chosen(kvbench_judge *judge, const int32_t *list, size_t n)
+{
+        int32_t *chosen = judge->chosen;
+        size_t a = judge->n_chosen, b = n, at = a + b - in_both(chosen, a, list, n);
+        judge->n_chosen = at;
+        while (b > 0) {
+                const int32_t x = a > 0 ? chosen[a - 1] : -1, y = list[b - 1];
+                chosen[--at] = x > y ? x : y;
+                a -= x >= y;
+                b -= y >= x;
+        }
+}
+
 /* What a cache of all that the last steps chose would have had. */
 static void count_hits(kvbench_judge *judge, const int32_t *chosen, size_t n)
 {
@@ -116,22 +132,29 @@ static void count_hits(kvbench_judge *judge, const int32_t *chosen, size_t n)
 
 dci_status kvbench_judge_plan(kvbench_judge *judge, size_t t, const dci_kv_plan *plan)
 {
-        const parts p = parts_of(plan);
-        DCI_TRY(check_plan(judge, t, plan));
-        DCI_TRY(check_budget(judge, t, &p));
-        const size_t same = in_both(plan->positions, p.n_chosen, judge->before, judge->n_before);
-        const size_t either = p.n_chosen + judge->n_before - same;
+        const parts all = parts_of(plan, 0);
+        const size_t n_kept = all.first + all.n_tokens - all.recent;
+        judge->n_chosen = 0;
+        for (size_t l = 0; l < plan->n_lists; l++) {
+                const parts p = parts_of(plan, l);
+                DCI_TRY(check_plan(judge, t, plan, l));
+                DCI_TRY(check_budget(judge, t, &p));
+                judge->n_attended_query_head += (double)(n_kept + p.n_chosen) / (double)plan->n_lists;
+                add_chosen(judge, plan->positions + l * plan->stride, p.n_chosen);
+        }
+        const size_t same = in_both(judge->chosen, judge->n_chosen, judge->before, judge->n_before);
+        const size_t either = judge->n_chosen + judge->n_before - same;
         if (judge->n_steps > 0 && either > 0) {
                 judge->overlap += (double)same / (double)either;
                 judge->n_overlap++;
         }
-        judge->n_attended += (double)(p.first + p.n_chosen + p.n_tokens - p.recent);
-        judge->n_chosen += (double)p.n_chosen;
-        judge->n_moved += (double)(p.n_chosen - same);
-        count_hits(judge, plan->positions, p.n_chosen);
+        judge->n_attended += (double)(n_kept + judge->n_chosen);
+        judge->n_all_chosen += (double)judge->n_chosen;
+        judge->n_moved += (double)(judge->n_chosen - same);
+        count_hits(judge, judge->chosen, judge->n_chosen);
         judge->n_steps++;
-        memcpy(judge->before, plan->positions, p.n_chosen * sizeof *judge->before);
-        judge->n_before = p.n_chosen;
+        memcpy(judge->before, judge->chosen, judge->n_chosen * sizeof *judge->before);
+        judge->n_before = judge->n_chosen;
         return DCI_OK;
 }
 
@@ -142,14 +165,14 @@ bool kvbench_is_judged(const kvbench_judge *judge, size_t t)
         return t >= judge->truth->first && (t - judge->truth->first) % judge->truth->every == 0;
 }
 
-static size_t list_attended(kvbench_judge *judge, const dci_kv_plan *plan)
+static size_t list_attended(kvbench_judge *judge, const dci_kv_plan *plan, size_t list)
 {
-        const parts p = parts_of(plan);
+        const parts p = parts_of(plan, list);
         size_t n = 0;
         for (size_t i = 0; i < p.first; i++)
                 judge->attended[n++] = (int32_t)i;
         for (size_t i = 0; i < p.n_chosen; i++)
-                judge->attended[n++] = plan->positions[i];
+                judge->attended[n++] = plan->positions[list * plan->stride + i];
         for (size_t i = p.recent; i < p.n_tokens; i++)
                 judge->attended[n++] = (int32_t)i;
         return n;
@@ -196,7 +219,6 @@ void kvbench_judge_step(kvbench_judge *judge, size_t t, const dci_kv_plan *plan,
         const size_t n_steps = judge->trace->tokens - judge->trace->prompt, step = t - judge->trace->prompt;
         const bool whole = plan->recent_begin[0] == 0,
                    in[PARTS] = {true, step < n_steps / 4, step >= n_steps - n_steps / 4};
-        const size_t n_attended = whole ? 0 : list_attended(judge, plan);
         judge->contested += truth->contested[number];
         if (whole) {
                 judge->kept += truth->contested[number];
@@ -208,7 +230,7 @@ void kvbench_judge_step(kvbench_judge *judge, size_t t, const dci_kv_plan *plan,
                 const size_t at = number * group + h;
                 const double *exact = truth->out + at * dim;
                 if (!whole)
-                        weigh_attended(judge, t, at, n_attended);
+                        weigh_attended(judge, t, at, list_attended(judge, plan, h * plan->n_lists / group));
                 for (size_t part = 0; part < PARTS; part++) {
                         if (!in[part])
                                 continue;
@@ -237,7 +259,8 @@ kvbench_marks kvbench_judge_marks(const kvbench_judge *judge)
                            .token_recall = ratio(judge->found, judge->heads),
                            .overlap = ratio(judge->overlap, judge->n_overlap),
                            .attended = ratio(judge->n_attended, steps),
-                           .bytes_step = ratio(judge->n_chosen * row_bytes, steps),
+                           .attended_query_head = ratio(judge->n_attended_query_head, steps),
+                           .bytes_step = ratio(judge->n_all_chosen * row_bytes, steps),
                            .bytes_step_cached = ratio(judge->n_moved * row_bytes, steps),
                            .n_judged = judge->truth->n_judged};
         for (size_t r = 0; r < KVBENCH_HITS; r++)

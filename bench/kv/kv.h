@@ -10,6 +10,7 @@
 /* --- bench/kv/options.c ------------------------------------------------------------------------------------------------------ */
 
 enum { KVBENCH_KEPT_COMMON = 1, KVBENCH_KEPT_PAPER = 2 };
+enum { KVBENCH_LISTS_KV = 1, KVBENCH_LISTS_QUERY = 2 };
 enum { KVBENCH_RANDOM = 1, KVBENCH_LEARNED = 2 };
 enum { KVBENCH_UPDATES_ON = 1, KVBENCH_UPDATES_OFF = 2 };
 #define KVBENCH_MAX_TRACES 64
@@ -54,6 +55,7 @@ typedef struct kvbench_options {
         size_t segment_buffer;               /* 0: the budget's */
         size_t segment_least;                /* 0: 1 */
         size_t sink, window;                 /* BENCH_ALL and 0: those of `kept` */
+        int32_t lists;                       /* KVBENCH_LISTS_*, 0: as `kept` has them */
         int32_t budget_counts;               /* 0: those of `kept`, or the preset's */
         double budget_share;                 /* 0: budgets are tokens */
         size_t observed_pool;                /* 0: the preset's */
@@ -91,6 +93,7 @@ void kvbench_options_free(kvbench_options *o);
 void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_counts_name(int32_t of);
+const char *kvbench_lists_name(int32_t of);
 const char *kvbench_combine_name(int32_t combine);
 const char *kvbench_summary_name(int32_t summary);
 const char *kvbench_schedule_name(int32_t schedule);
@@ -150,7 +153,7 @@ typedef struct kvbench_marks {
         double share, recall, token_recall;
         double err[3], err_tail[3];    /* all positions, the first quarter of the decode, the last one */
         double sixths[KVBENCH_SIXTHS]; /* error with the tail, if there is one, by sixths of the decode */
-        double overlap, attended;
+        double overlap, attended, attended_query_head; /* tokens of any query head; of one */
         double bytes_step, bytes_step_cached;
         double hits[KVBENCH_HITS]; /* of the chosen, those that were chosen in one of the last 1, 2 and 4 steps */
         size_t n_judged;
@@ -160,14 +163,14 @@ typedef struct kvbench_judge {
         const kvbench_options *options;
         const kvbench_trace *trace;
         const kvbench_truth *truth;
-        size_t budget; /* its number among options->budgets */
-        size_t room;   /* of the lists */
-        int32_t *attended, *before;
-        size_t n_before, n_steps;
+        size_t budget;                       /* its number among options->budgets */
+        size_t room;                         /* of the lists */
+        int32_t *attended, *chosen, *before; /* chosen: what is on any list of the plan */
+        size_t n_chosen, n_before, n_steps;
         double *query;
         double kept, contested, recall, found, heads;
         double err[2][3], n_err[3], sixths[KVBENCH_SIXTHS], n_sixths[KVBENCH_SIXTHS];
-        double overlap, n_overlap, n_attended, n_chosen, n_moved;
+        double overlap, n_overlap, n_attended, n_attended_query_head, n_all_chosen, n_moved;
         double n_hits[KVBENCH_HITS], n_looked; /* n_looked: chosen after the first step */
         uint32_t *last;                        /* by token: the number of the step that chose it last, from 1 */
         bool has_tail, all;                    /* all: it attends to everything, whatever the budget */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const bench_choice lists[] = {{"kv", KVBENCH_LISTS_KV}, {"query", KVBENCH_LISTS_QUERY}, {NULL, 0}};
 static const bench_choice kepts[] = {{"common", KVBENCH_KEPT_COMMON}, {"paper", KVBENCH_KEPT_PAPER}, {NULL, 0}};
 static const bench_choice codes[] = {{"random", KVBENCH_RANDOM}, {"learned", KVBENCH_LEARNED}, {NULL, 0}};
 static const bench_choice updates[] = {{"on", KVBENCH_UPDATES_ON}, {"off", KVBENCH_UPDATES_OFF}, {NULL, 0}};
@@ -37,6 +38,11 @@ static const bench_choice pages[] = {{"8", 8}, {"16", 16}, {"32", 32}, {"64", 64
 
 /* A run of fewer tokens has nothing to choose from, one of more does not fit into most memories. */
 enum { MIN_SYNTHETIC = 2048, MAX_SYNTHETIC = 1 << 22 };
+
+const char *kvbench_lists_name(int32_t of)
+{
+        return bench_choice_name(lists, of);
+}
 
 const char *kvbench_kept_name(int32_t kept)
 {
@@ -107,6 +113,8 @@ static const char help_arms[] =
         "  --value-bits LIST         1, 2, 4 or 8, for presets that attend to the tail in low bits (default 2)\n"
         "  --learned LIST            random, learned: how codes are made; learned from the prompt's keys and observed\n"
         "                            queries (default random)\n"
+        "  --lists kv|query          kv: the query heads of a kv head share a list of the budget, query: each has its own,\n"
+        "                            where it selects by its query (default: kv, with --kept paper as published)\n"
         "  --combine NAME            softmax, mean or each: how query heads agree (default: softmax with --frozen-prompt and\n"
         "                            --kept common, else the preset's)\n"
         "  --page-tokens N           8, 16, 32 or 64 (default: the preset's)\n"
@@ -176,8 +184,9 @@ static const char help_columns[] =
         "  top B         of tokens: how many of a head's best tokens by q . k, as many as the budget, are attended to\n"
         "  err           |o - o*| / |o*| of a head's output, without the tail; the mean over heads and positions\n"
         "  with tail     the same with what the preset makes of the tokens it left out; - where it drops them\n"
-        "  tokens        attended to in a step, all counted\n"
-        "  KiB/step      keys and values of the tokens chosen in a step (not of those that are kept)\n"
+        "  tokens        that the query heads of the kv head attend to in a step, all counted\n"
+        "  per head      of these, those that one query head attends to\n"
+        "  KiB/step      keys and values of the tokens that any list of a step has (not of those that are kept)\n"
         "  moved         of these, what was not chosen in the step before: with a cache of one step\n"
         "  tau, selects  of schedules with a tau: what it was, and the share of the steps that selected\n"
         "  B/token       bytes that summaries and tails keep per token; of clusters and segments as they came out\n"
@@ -366,6 +375,7 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"value-bits", OPTION_CHOICES, &o->value_bits, 0, 0, value_widths},
                 {"learned", OPTION_CHOICES, &o->codes, 0, 0, codes},
                 {"combine", OPTION_CHOICE, &o->combine, 0, 0, combines},
+                {"lists", OPTION_CHOICE, &o->lists, 0, 0, lists},
                 {"page-tokens", OPTION_CHOICE, &o->page_tokens, 0, 0, pages},
                 {"summary", OPTION_CHOICE, &o->summary, 0, 0, summaries},
                 {"deviation-weight", OPTION_TEXT, &weight, 0, 0, NULL},

@@ -157,6 +157,11 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
                 c->observed_pool = o->observed_pool;
         if (o->observed_keep > 0)
                 c->observed_keep = o->observed_keep == KVBENCH_KEEP_ALL;
+        if (o->lists == KVBENCH_LISTS_KV)
+                c->query_head_lists = 0;
+        if (o->lists == KVBENCH_LISTS_QUERY)
+                c->query_head_lists =
+                        c->n_query_heads > c->n_kv_heads && ranks_at_each_step(c->preset) && c->preset != DCI_KV_PRKV;
         if (o->tau != 0.0)
                 c->tau = o->tau;
         if (o->period > 0)

@@ -74,6 +74,11 @@ static void print_attended(const kvbench_row *row, char *out)
         bench_format_count(out, CELL_BYTES, row->marks.attended);
 }
 
+static void print_attended_query_head(const kvbench_row *row, char *out)
+{
+        bench_format_count(out, CELL_BYTES, row->marks.attended_query_head);
+}
+
 static void print_bytes(const kvbench_row *row, char *out)
 {
         put_number(out, "%.1f", row->marks.bytes_step / 1024);
@@ -126,25 +131,16 @@ static void print_maintain(const kvbench_row *row, char *out)
 }
 
 static const column columns[] = {
-        {"preset", print_preset, false},
-        {"codes", print_codes, false},
-        {"budget", print_budget, false},
-        {"share", print_share, true},
-        {"recall", print_recall, true},
-        {"top B", print_token_recall, true},
-        {"err", print_err, true},
-        {"with tail", print_err_tail, true},
-        {"tokens", print_attended, true},
-        {"KiB/step", print_bytes, true},
-        {"moved", print_moved, true},
-        {"tau", print_tau, true},
-        {"selects", print_selects, true},
-        {"B/token", print_resident, true},
-        {"build ms", print_form, true},
-        {"plan us", print_plan, true},
-        {"p99", print_plan_p99, true},
-        {"attend us", print_attend, true},
-        {"maintain us", print_maintain, true},
+        {"preset", print_preset, false},   {"codes", print_codes, false},
+        {"budget", print_budget, false},   {"share", print_share, true},
+        {"recall", print_recall, true},    {"top B", print_token_recall, true},
+        {"err", print_err, true},          {"with tail", print_err_tail, true},
+        {"tokens", print_attended, true},  {"per head", print_attended_query_head, true},
+        {"KiB/step", print_bytes, true},   {"moved", print_moved, true},
+        {"tau", print_tau, true},          {"selects", print_selects, true},
+        {"B/token", print_resident, true}, {"build ms", print_form, true},
+        {"plan us", print_plan, true},     {"p99", print_plan_p99, true},
+        {"attend us", print_attend, true}, {"maintain us", print_maintain, true},
 };
 #define N_COLUMNS (sizeof columns / sizeof *columns)
 
@@ -239,7 +235,7 @@ static json_t *asked_json(const kvbench_row *row)
         const char *leaves = tree ? kvbench_leaves_name(o->leaves) : NULL;
         const char *combine = o->combine > 0 && !searched ? kvbench_combine_name(o->combine) : "preset";
         return json_pack("{s:s, s:s, s:s?, s:o, s:o, s:o, s:o, s:s, s:b, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, "
-                         "s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o}",
+                         "s:s, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:s, s:o, s:s}",
                          "trace", row->trace, "preset", dci_kv_preset_name(arm->preset), "leaves", leaves, "budget",
                          integer(o->budgets.values[arm->budget]), "key_bits", bits(arm->key_bits), "value_bits",
                          bits(arm->value_bits), "learned", arm->key_bits > 0 ? json_boolean(arm->learned) : json_null(),
@@ -257,7 +253,8 @@ static json_t *asked_json(const kvbench_row *row)
                          tree ? integer(o->simple_indices) : json_null(), "retrieve",
                          tree ? json_real(o->retrieve) : json_null(), "summary",
                          o->summary > 0 ? kvbench_summary_name(o->summary) : "preset", "deviation_weight",
-                         o->deviation_weight > 0.0 ? json_real(o->deviation_weight) : json_null());
+                         o->deviation_weight > 0.0 ? json_real(o->deviation_weight) : json_null(), "lists",
+                         kvbench_lists_name(row->info.n_lists > 1 ? KVBENCH_LISTS_QUERY : KVBENCH_LISTS_KV));
 }
 
 static bool add(json_t *json, const char *name, double value)
@@ -284,6 +281,7 @@ static bool add_marks(json_t *json, const kvbench_row *row, bool played)
                        {"decided", row->decided},
                        {"corrected", row->corrected},
                        {"attended", m->attended},
+                       {"attended_query_head", m->attended_query_head},
                        {"bytes_step", m->bytes_step},
                        {"bytes_step_cached", m->bytes_step_cached},
                        {"hits_r1", m->hits[0]},

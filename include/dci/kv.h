@@ -558,16 +558,26 @@ typedef struct dci_kv_config {
          * DCI_KV_PRESET: 16 with GROUP_REORDERED, at most half of the period; else 0
          */
         size_t reorder_delay;
+        /**
+         * 1: each query head has a list of its own, with the whole room of the budget, and attends to that alone (as
+         * ClusterKV is published); 0 (default): the query heads of a kv head share one. Summaries, and what `tail` adds
+         * per query head, stay those of the kv head. A plan has n_query_heads lists then; `combine` combines nothing,
+         * and AHEAD corrects each query head for itself. Needs n_query_heads > n_kv_heads, select SCAN or TREE, and a
+         * group other than REORDERED, whose order is one per kv head. Not on a device (DCI_ERR_UNSUPPORTED). Costs up
+         * to n_query_heads / n_kv_heads times the rows that attention reads
+         */
+        int32_t query_head_lists;
+        int32_t reserved_end; /**< zero */
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 
 /**
  * Sets a config that dci_kv_config_init prepared to a preset at a budget with the sizes and the accounting of its paper
  * or its authors' program (docs/presets.md#published-sizes): preset, budget, budget_counts, budget_share, combine,
- * page_tokens, sink, window, rollback, segment_buffer, segment_least, tau, period, ring, static_share, observed_keep
- * and observed_pool. All other fields stay, and these can be changed afterwards. Presets that are no published system
- * get their defaults. Whether the system can have the budget is checked when the config is used. Errors: no such
- * preset.
+ * page_tokens, sink, window, rollback, segment_buffer, segment_least, tau, period, ring, static_share, observed_keep,
+ * observed_pool and query_head_lists (0 where the config's n_query_heads, set before, is its n_kv_heads). All other
+ * fields stay, and these can be changed afterwards. Presets that are no published system get their defaults. Whether
+ * the system can have the budget is checked when the config is used. Errors: no such preset.
  */
 DCI_API dci_status dci_kv_config_published(dci_kv_config *config, int32_t preset, size_t budget);
 
@@ -584,9 +594,10 @@ DCI_API int32_t dci_kv_preset_of(const char *name);
  *  - sink: the first tokens, window: the last ones; both are always attended to. Tokens that left the window belong to
  *    groups (pages, clusters, or single tokens), which have summaries. `recent`: the window and the tokens that have no
  *    group yet.
- *  - budget: tokens attended to per kv head; budget_counts says which of them count: by default all, sink and recent
- *    included. A sequence attends to all its tokens while it has no more than a plan could attend to. Recent tokens are
- *    always attended to: a step of very many tokens may exceed the budget with them until the next one.
+ *  - budget: tokens attended to per kv head, with query_head_lists per query head; budget_counts says which of them
+ *    count: by default all, sink and recent included. A sequence attends to all its tokens while it has no more than a
+ *    plan could attend to. Recent tokens are always attended to: a step of very many tokens may exceed the budget with
+ *    them until the next one.
  *  - candidates: tokens that have summaries; the selected ones, with sink and recent, are the plan.
  *
  * Keys are those of attention, after rotary embedding. Errors: a call that fails changes no sequence; a step happens
@@ -723,14 +734,15 @@ DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t
 /* --- plans -------------------------------------------------------------------------------------------------------- */
 
 /**
- * Which tokens the queries of one layer attend to: for sequence i of the call and kv head h, the tokens before
- * sink_end[i], those of the list, and those from recent_begin[i] to n_tokens[i]. The arrays are the caller's (or of
- * dci_kv_plan_create): room for max_sequences, lists of `stride` slots. Prepare with dci_kv_plan_init.
+ * Which tokens the queries of one layer attend to: for sequence i of the call and kv head h (or query head h, with
+ * query_head_lists), the tokens before sink_end[i], those of list h, and those from recent_begin[i] to n_tokens[i].
+ * Slots are of the list's kv head. The arrays are the caller's (or of dci_kv_plan_create): room for max_sequences, lists
+ * of `stride` slots. Prepare with dci_kv_plan_init.
  */
 typedef struct dci_kv_plan {
         size_t struct_size;
         size_t max_sequences;
-        size_t n_lists;     /**< per sequence: n_kv_heads */
+        size_t n_lists;     /**< per sequence: n_kv_heads, or n_query_heads with query_head_lists */
         size_t stride;      /**< at least the budget */
         int32_t *slots;     /**< max_sequences x n_lists x stride, in the order of their positions */
         int32_t *positions; /**< the same as positions of the sequence; may be NULL */
@@ -807,7 +819,7 @@ typedef struct dci_kv_sequence_info {
         int32_t refits;   /**< times that codes of a head were rebuilt; no more than INT32_MAX */
         /** greatest over layers and heads: distortion of the last tokens' codes over that of the prompt's; NaN: none */
         double drift;
-        /** lists in plans that omitted tokens, of layers and kv heads, since dci_kv_open, _fork or _load */
+        /** lists in plans that omitted tokens, of all layers, since dci_kv_open, _fork or _load */
         uint64_t n_plans;
         uint64_t n_decisions;   /**< of these, those selected by the queries of their own plan */
         uint64_t n_corrections; /**< AHEAD: of these, corrections of a head whose queries changed direction */
@@ -850,6 +862,7 @@ typedef struct dci_kv_info {
         double resident_token_bytes;
         int32_t budget_counts, observed_keep; /**< as they came out */
         size_t copy_bytes; /**< contiguous copies of keys and values, with the numbers of their tokens */
+        size_t n_lists;    /**< of a plan, per sequence: n_kv_heads, or n_query_heads with query_head_lists */
 } dci_kv_info;
 DCI_API dci_status dci_kv_info_init(dci_kv_info *info, size_t struct_size);
 DCI_API dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info);

@@ -75,7 +75,7 @@
  *                         in every build: it runs each kernel's reference with host memory in place of device memory,
  *                         for tests and trials
  *      rows               keys and values of f16 or bf16; dim_k = dim_v = 64, 96, 128 or 256
- *      heads              at most 16 query heads per kv head
+ *      heads              at most 16 query heads per kv head, which share its lists (query_head_lists 0)
  *      pages              8 to 64 tokens, in the library's own memory (no dci_kv_layout)
  *      queries            with keys of f16 on a GPU, elements within 65,504: larger ones give outputs of NaN
  *      lists of a step    MAPPED and STAGED: max_sequences * n_kv_heads at most 65,535

@@ -39,7 +39,7 @@ SIZES = (
     "reorder_delay",
 )
 NUMBERS = ("key_bits", "value_bits")
-FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous")
+FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous", "query_head_lists")
 REALS = (
     *("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share"),
     *("tree_promotion_subseq", "tree_retrieve", "deviation_weight"),
@@ -103,8 +103,7 @@ def c_config(options: dict[str, Any], row: RowFormat, query: RowFormat) -> _kv_s
     if "preset" in given:
         config.preset = preset_of(given["preset"])
     if given.get("published"):
-        budget = as_count(given.get("budget", config.budget), "budget", 2**63 - 1)
-        check(lib.dci_kv_config_published(ctypes.byref(config), config.preset, budget))
+        _publish(config, given)
     for name, names in CHOICES.items():
         if name in given:
             setattr(config, name, chosen(names, given[name], name))
@@ -121,6 +120,15 @@ def c_config(options: dict[str, Any], row: RowFormat, query: RowFormat) -> _kv_s
     if "seed" in given:
         config.seed = as_count(given["seed"], "seed", 2**64 - 1)
     return config
+
+
+def _publish(config: _kv_structs.KVConfig, given: dict[str, Any]) -> None:
+    """Sizes and accounting of the preset's paper, which may depend on the heads."""
+    for name in ("n_query_heads", "n_kv_heads"):
+        if name in given:
+            setattr(config, name, as_count(given[name], name, 2**63 - 1))
+    budget = as_count(given.get("budget", config.budget), "budget", 2**63 - 1)
+    check(lib.dci_kv_config_published(ctypes.byref(config), config.preset, budget))
 
 
 def preset_of(preset: Any) -> int:

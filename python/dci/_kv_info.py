@@ -36,6 +36,7 @@ class KVInfo(NamedTuple):
     budget_counts: str  #: what the budget counts, as it came out
     observed_keep: bool  #: select "observed": tokens after the prompt are kept
     copy_bytes: int  #: contiguous copies of keys and values, with the numbers of their tokens
+    n_lists: int  #: lists of a plan, per sequence: n_kv_heads, or n_query_heads with query_head_lists
 
     @property
     def choose(self) -> str:

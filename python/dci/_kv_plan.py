@@ -19,17 +19,19 @@ Floats = npt.NDArray[np.float32]
 
 
 class KVPlan:
-    """Which tokens the queries of one layer attend to: for sequence i of the call and kv head h those at positions
+    """Which tokens the queries of one layer attend to: for sequence i of the call and list h those at positions
     0 to sink_end[i] - 1, those of the list slots[i, h, :counts[i, h]], and those from recent_begin[i] to n_tokens[i] - 1.
+
+    List h is that of kv head h, or with query_head_lists that of query head h: n_lists is n_kv_heads, or n_query_heads.
 
     Made by KVCache.plan, or with room for later ones by KVCache.new_plan. The arrays are views of the sequences that were
     planned last, and hold what is next planned into the same object:
 
-    slots       (n_sequences, n_kv_heads, stride) int32: where the listed rows lie,
+    slots       (n_sequences, n_lists, stride) int32: where the listed rows lie,
                 (block * n_kv_heads + kv head) * page_tokens + offset, in the order of their positions. What follows
                 counts[i, h] of them means nothing.
     positions   the same as positions of the sequence.
-    counts      (n_sequences, n_kv_heads) int32.
+    counts      (n_sequences, n_lists) int32.
     sink_end, recent_begin, n_tokens
                 (n_sequences,) int32. recent_begin 0: everything is attended to.
     tail_out    (n_sequences, n_query_heads, dim_v) float32: attention over the tail alone; None where the tail is dropped.
@@ -39,11 +41,11 @@ class KVPlan:
     layer alone: a tail is made of that layer's values. The schedule "anchor" has layers share lists, with a plan each.
     """
 
-    __slots__ = ("_arrays", "_handle", "_room", "_sequences", "_struct", "layer")
+    __slots__ = ("_arrays", "_handle", "_lists_of_head", "_room", "_sequences", "_struct", "layer")
 
-    def __init__(self, handle: Handle, room: int, shape: tuple[int, int, int, int], tail: bool) -> None:
-        """shape: n_kv_heads, stride, n_query_heads, dim_v."""
-        n_lists, stride, n_query_heads, dim_v = shape
+    def __init__(self, handle: Handle, room: int, shape: tuple[int, int, int, int, int], tail: bool) -> None:
+        """shape: n_kv_heads, n_lists, stride, n_query_heads, dim_v."""
+        n_kv_heads, n_lists, stride, n_query_heads, dim_v = shape
         ints = dict.fromkeys(("sink_end", "recent_begin", "n_tokens"), (room,))
         lists = {"slots": (room, n_lists, stride), "positions": (room, n_lists, stride), "counts": (room, n_lists)}
         self._arrays: dict[str, npt.NDArray[Any]] = {
@@ -57,6 +59,7 @@ class KVPlan:
         for name, array in self._arrays.items():
             setattr(struct, name, address(array))
         self._handle, self._room, self._struct = ref(handle), room, struct
+        self._lists_of_head = n_lists // n_kv_heads
         self._sequences: npt.NDArray[np.int64] | None = None
         #: The layer that was planned last; -1: none was.
         self.layer = -1
@@ -97,17 +100,17 @@ class KVPlan:
 
     @property
     def slots(self) -> Integers:
-        """(n_sequences, n_kv_heads, stride): where the listed rows lie."""
+        """(n_sequences, n_lists, stride): where the listed rows lie."""
         return self._view("slots")
 
     @property
     def positions(self) -> Integers:
-        """(n_sequences, n_kv_heads, stride): the same as positions."""
+        """(n_sequences, n_lists, stride): the same as positions."""
         return self._view("positions")
 
     @property
     def counts(self) -> Integers:
-        """(n_sequences, n_kv_heads): how many are listed."""
+        """(n_sequences, n_lists): how many are listed."""
         return self._view("counts")
 
     @property
@@ -136,13 +139,19 @@ class KVPlan:
         return self._view("tail_lse") if "tail_lse" in self._arrays else None
 
     def attended(self, i: int, kv_head: int) -> Integers:
-        """Positions of all tokens that sequence number i of the call and a kv head attend to, ascending."""
+        """Positions of all tokens that sequence number i of the call and a kv head attend to, ascending; with
+        query_head_lists those that any of its query heads attends to."""
         parts = (
             np.arange(self.sink_end[i], dtype=np.int32),
-            self.positions[i, kv_head, : self.counts[i, kv_head]],
+            self._listed(i, kv_head),
             np.arange(self.recent_begin[i], self.n_tokens[i], dtype=np.int32),
         )
         return np.concatenate(parts)
+
+    def _listed(self, i: int, kv_head: int) -> Integers:
+        first = kv_head * self._lists_of_head
+        lists = [self.positions[i, h, : self.counts[i, h]] for h in range(first, first + self._lists_of_head)]
+        return lists[0] if len(lists) == 1 else np.unique(np.concatenate(lists))
 
     def __reduce__(self) -> Any:
         raise TypeError("plans cannot be copied or pickled: their arrays can")

@@ -156,6 +156,8 @@ class KVConfig(ctypes.Structure):
         ("contiguous", c_int32),
         ("tree_keys", c_int32),
         ("reorder_delay", c_size_t),
+        ("query_head_lists", c_int32),
+        ("reserved_end", c_int32),
     ]
 
 
@@ -235,6 +237,7 @@ class KVInfo(ctypes.Structure):
         ("budget_counts", c_int32),
         ("observed_keep", c_int32),
         ("copy_bytes", c_size_t),
+        ("n_lists", c_size_t),
     ]
 
 

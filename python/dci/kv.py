@@ -101,6 +101,9 @@ class KVCache(KVBase):
                 second time, in the order of their groups, so that these are fetched as contiguous memory.
     reorder_delay
                 group "reordered": plans from when a new order is due to when it is used; workers make it meanwhile.
+    query_head_lists
+                each query head has a list of its own, with the whole budget; None: as published, or the query heads of a kv
+                head share one. Not on a device.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
@@ -190,6 +193,7 @@ class KVCache(KVBase):
         piece_bytes: SupportsIndex | None = None,
         contiguous: bool = False,
         reorder_delay: SupportsIndex | None = None,
+        query_head_lists: bool | None = None,
         context: Context | None = None,
         choose: str | None = None,
     ) -> None:
@@ -324,7 +328,7 @@ class KVCache(KVBase):
     def new_plan(self, room: SupportsIndex = 1) -> KVPlan:
         """An empty plan with room for so many sequences, which plan makes without another allocation."""
         info, (n_kv_heads, n_query_heads) = self._made, self._heads
-        shape = (n_kv_heads, info.stride, n_query_heads, self._shape[1])
+        shape = (n_kv_heads, info.n_lists, info.stride, n_query_heads, self._shape[1])
         return KVPlan(self._live(), as_count(room, "room"), shape, info.tail != "drop")
 
     def plan(self, layer: SupportsIndex, sequences: Sequences, queries: Any, *, out: KVPlan | None = None) -> KVPlan:

@@ -203,7 +203,7 @@ def test_the_defaults_of_a_kv_cache_are_the_librarys():
 
 
 def test_every_option_of_a_kv_cache_reaches_the_config():
-    no_options = {"struct_size", "reserved", "reserved_more", "reserved_last", "hook", "layer_stride"}
+    no_options = {"struct_size", "reserved", "reserved_more", "reserved_last", "reserved_end", "hook", "layer_stride"}
     fields = {name for name, _ in _kv_structs.KVConfig._fields_} - no_options
     assert fields == set(inspect.signature(dci.KVCache).parameters) - {"context", "choose", "published"}
     written = {*_kv_config.CHOICES, *_kv_config.SIZES, *_kv_config.NUMBERS, *_kv_config.FLAGS, *_kv_config.REALS}

@@ -232,6 +232,27 @@ def test_a_budget_counts_what_it_is_told_to(counts, listed):
     assert plan.counts.tolist() == [[listed] * N_KV_HEADS]
 
 
+def test_each_query_head_may_have_a_list_of_its_own():
+    text, room = Text(600), 96
+    kv, name = started(text, "topk", budget=128, query_head_lists=True, sink=16, window=16)
+    query = text.queries[1, -1]
+    plan = kv.plan(1, name, query)
+    assert kv.info().n_lists == N_QUERY_HEADS
+    assert plan.positions.shape == (1, N_QUERY_HEADS, plan.slots.shape[2])
+    assert plan.counts.tolist() == [[room] * N_QUERY_HEADS]
+    group = N_QUERY_HEADS // N_KV_HEADS
+    keys = text.keys[1, :, :].astype(np.float64)
+    for head in range(N_QUERY_HEADS):
+        scores = keys[16 : 600 - 16, head // group] @ query[head].astype(np.float64)
+        best = np.sort(np.argsort(-scores)[:room]) + 16
+        assert len(np.intersect1d(best, plan.positions[0, head, :room])) >= room - 1  # the last may be rounded otherwise
+    for head in range(N_KV_HEADS):
+        lists = plan.positions[0, head * group : (head + 1) * group, :room]
+        assert plan.attended(0, head).tolist() == [*range(16), *np.unique(lists), *range(584, 600)]
+    with pytest.raises(dci.InvalidError, match="select OBSERVED"):
+        kv_of("snapkv", query_head_lists=True)
+
+
 def test_a_budget_may_be_a_share_of_the_tokens():
     text = Text(600)
     kv, name = started(text, "topk", budget=512, budget_share=0.25, sink=16, window=16)
@@ -248,6 +269,9 @@ def test_published_sizes_are_those_of_the_paper_but_for_what_is_given():
     with kv_of("clusterkv", budget=256, published=True, sink=8, budget_counts="all", rollback=32, window=32) as kv:
         info = kv.info()
         assert (info.sink, info.rollback, info.budget_counts, info.combine) == (8, 32, "all", "each")
+        assert info.n_lists == N_QUERY_HEADS
+    with kv_of("clusterkv", budget=256, published=True, query_head_lists=False) as kv:
+        assert kv.info().n_lists == N_KV_HEADS
     with kv_of("snapkv", budget=256, observed_keep=False, observed_pool=1) as kv:
         assert not kv.info().observed_keep
     with pytest.raises(dci.InvalidError, match=r"expected 112 .* lower sink, rollback, window or page_tokens"):

@@ -50,6 +50,24 @@ def test_every_preset_is_exact_with_the_whole_budget(model: Any, preset: str) ->
     assert torch.equal(generate(model, ids, 40), wanted)
 
 
+def logits_after(model: Any, ids: Any) -> Any:
+    """Of the first decoded token."""
+    options = {"do_sample": False, "max_new_tokens": 2, "attention_mask": torch.ones_like(ids)}
+    return model.generate(ids, **options, return_dict_in_generate=True, output_logits=True).logits[1]
+
+
+def test_query_heads_with_lists_of_their_own_are_nearer_than_recent_tokens(model: Any) -> None:
+    ids = prompt(150)
+    wanted = logits_after(model, ids)
+    far = {}
+    for preset, heads in (("topk", True), ("topk", False), ("streaming", False)):
+        dt.enable(model, preset=preset, budget=96, sink=16, window=16, rollback=16, query_head_lists=heads, dense_layers=0)
+        far[preset, heads] = float((logits_after(model, ids) - wanted).norm())
+        dt.disable(model)
+    assert 0.0 < far["topk", True] < far["streaming", False]
+    assert far["topk", True] < 1.05 * far["topk", False]
+
+
 def test_half_formats_decode(model: Any) -> None:
     ids = prompt(60)
     for kind in (torch.bfloat16, torch.float16):

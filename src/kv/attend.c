@@ -28,10 +28,11 @@ typedef struct attending {
 static dci_kv_running begin(const dci_kv *kv, size_t worker)
 {
         dci_kv_running r = dci_kv_running_scratch(kv, worker);
-        for (size_t q = 0; q < kv->group; q++)
+        for (size_t q = 0; q < kv->share; q++)
                 r.most[q] = -FLT_MAX;
-        memset(r.sum, 0, kv->group * sizeof *r.sum);
-        memset(r.acc, 0, kv->group * kv->dim_v * sizeof *r.acc);
+        memset(r.sum, 0, kv->share * sizeof *r.sum);
+        memset(r.acc, 0, kv->share * kv->dim_v * sizeof *r.acc);
+        r.end = kv->share;
         return r;
 }
 
@@ -58,8 +59,8 @@ static void attend_rows(dci_kv_running *r, const void *const *keys, const void *
         const dci_kv *kv = r->kv;
         const dci_kernels *kernels = kv->context->kernels;
         const int dtype = kv->config.dtype - 1;
-        for (size_t q = 0; q < kv->group; q += DCI_MANY_QUERIES) {
-                const size_t left = kv->group - q, here = left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES;
+        for (size_t q = r->first; q < r->end; q += DCI_MANY_QUERIES) {
+                const size_t left = r->end - q, here = left < DCI_MANY_QUERIES ? left : DCI_MANY_QUERIES;
                 float *scores = r->scores + q * DCI_KV_TILE;
                 kernels->score_many[dtype][DCI_FORM_DOT](r->queries + q * kv->dim_k, kv->dim_k, here, keys, n,
                                                          kv->dim_k, scores, DCI_KV_TILE);
@@ -106,6 +107,20 @@ static void attend_slots(dci_kv_running *r, size_t layer, const int32_t *slots, 
         }
 }
 
+/* Each list is for its own queries; ranges are for all. first_list: of all sequences. */
+static void attend_lists(dci_kv_running *r, size_t layer, const dci_kv_plan *plan, size_t first_list)
+{
+        const dci_kv *kv = r->kv;
+        for (size_t l = 0; l < kv->head_lists; l++) {
+                const size_t list = first_list + l;
+                r->first = l * kv->group;
+                r->end = r->first + kv->group;
+                attend_slots(r, layer, plan->slots + list * plan->stride, (size_t)plan->counts[list]);
+        }
+        r->first = 0;
+        r->end = kv->share;
+}
+
 /* out = the exact part and the tail by their shares of the whole sum. */
 static void finish(const dci_kv_running *r, size_t q, const float *tail, float tail_lse, float *out, float *out_lse)
 {
@@ -128,23 +143,28 @@ static void attend_task(void *arg, size_t task, size_t worker)
         const dci_kv *kv = a->kv;
         const dci_kv_plan *plan = a->plan;
         const size_t i = task / kv->config.n_kv_heads, head = task % kv->config.n_kv_heads;
-        const size_t first = i * kv->config.n_query_heads + head * kv->group;
+        const size_t first = i * kv->config.n_query_heads + head * kv->share;
         const dci_kv_layer *layer = &a->found[i]->layers[a->layer];
         dci_kv_running r = begin(kv, worker);
-        dci_kv_queries_to_f32(kv, a->queries, a->ld, i, head, r.queries);
+        dci_kv_queries_to_f32(kv, a->queries, a->ld, i, head * kv->share, kv->share, r.queries);
         if (plan == NULL) {
                 attend_range(&r, layer, head, 0, layer->n);
         } else {
                 attend_range(&r, layer, head, 0, (size_t)plan->sink_end[i]);
-                attend_slots(&r, a->layer, plan->slots + task * plan->stride, (size_t)plan->counts[task]);
+                attend_lists(&r, a->layer, plan, i * kv->n_lists + head * kv->head_lists);
                 attend_range(&r, layer, head, (size_t)plan->recent_begin[i], (size_t)plan->n_tokens[i]);
         }
-        for (size_t q = 0; q < kv->group; q++) {
+        for (size_t q = 0; q < kv->share; q++) {
                 const bool tail = plan != NULL && plan->tail_out != NULL;
                 finish(&r, q, tail ? plan->tail_out + (first + q) * kv->dim_v : NULL,
                        tail ? plan->tail_lse[first + q] : -INFINITY, a->out + (first + q) * a->out_ld,
                        a->out_lse != NULL ? a->out_lse + first + q : NULL);
         }
+}
+
+static const char *list_head(const dci_kv *kv)
+{
+        return kv->config.query_head_lists != 0 ? "query" : "kv";
 }
 
 /* Refuses a plan that does not fit the sequences: it is in the caller's memory, and tokens may have been truncated since. */
@@ -161,19 +181,19 @@ static dci_status check_lists(const dci_kv *kv, size_t layer, size_t n_sequences
                                 "%zu has %zu tokens",
                                 (long long)found[i]->id, (int)sink, (int)recent, (int)n, layer,
                                 found[i]->layers[layer].n);
-                for (size_t h = 0; h < n_heads; h++) {
-                        const int32_t count = plan->counts[i * n_heads + h];
-                        const int32_t *slots = plan->slots + (i * n_heads + h) * plan->stride;
+                for (size_t l = 0; l < kv->n_lists; l++) {
+                        const int32_t count = plan->counts[i * kv->n_lists + l];
+                        const int32_t *slots = plan->slots + (i * kv->n_lists + l) * plan->stride;
                         if (count < 0 || (size_t)count > plan->stride)
-                                return dci_fail(DCI_ERR_INVALID, "sequence %lld: the list of kv head %zu has %d slots",
-                                                (long long)found[i]->id, h, (int)count);
+                                return dci_fail(DCI_ERR_INVALID, "sequence %lld: the list of %s head %zu has %d slots",
+                                                (long long)found[i]->id, list_head(kv), l, (int)count);
                         for (int32_t s = 0; s < count; s++)
                                 if (slots[s] < 0 || (size_t)slots[s] >= n_slots)
                                         return dci_fail(
                                                 DCI_ERR_INVALID,
-                                                "sequence %lld: slot %d in the list of kv head %zu, expected less "
+                                                "sequence %lld: slot %d in the list of %s head %zu, expected less "
                                                 "than %zu",
-                                                (long long)found[i]->id, (int)slots[s], h, n_slots);
+                                                (long long)found[i]->id, (int)slots[s], list_head(kv), l, n_slots);
                 }
         }
         return DCI_OK;

@@ -52,7 +52,10 @@ static dci_status set_up(dci_kv *kv)
         const dci_kv_config *config = &kv->config;
         kv->dim_k = config->dim_k;
         kv->dim_v = config->dim_v;
-        kv->group = config->n_query_heads / config->n_kv_heads;
+        kv->share = config->n_query_heads / config->n_kv_heads;
+        kv->group = config->query_head_lists != 0 ? 1 : kv->share;
+        kv->head_lists = kv->share / kv->group;
+        kv->n_lists = config->n_kv_heads * kv->head_lists;
         kv->es = dci_dtype_size(config->dtype);
         kv->scale = (float)config->scale;
         kv->clustered = kv->stages->group.listed;

@@ -134,21 +134,17 @@ dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *config, s
         dci_kv_stages stages;
         DCI_TRY(dci_kv_check_config(config, &checked, &stages));
         DCI_TRY(check(context, &checked, n_layers, n_positions, queries, ld, rate, out_tau));
-        const bool layers = checked.schedule == DCI_KV_BOUNDARY;
-        const samples s = {context->kernels,
-                           &checked,
-                           n_layers,
-                           n_positions,
-                           ld,
-                           queries,
-                           layers ? checked.n_query_heads : checked.n_query_heads / checked.n_kv_heads};
+        const bool layers = checked.schedule == DCI_KV_BOUNDARY, each = checked.query_head_lists != 0;
+        const size_t n_lists = each ? checked.n_query_heads : checked.n_kv_heads,
+                     per_turn = checked.n_query_heads / (layers ? 1 : n_lists);
+        const samples s = {context->kernels, &checked, n_layers, n_positions, ld, queries, per_turn};
         size_t n, n_rows = n_layers;
         if (!dci_mul(n_layers, n_positions, &n_rows) || !dci_mul(n_rows, checked.n_query_heads, &n_rows) ||
             n_rows > SIZE_MAX / 64 / ld)
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu layers and %zu positions are too many", n_layers,
                                 n_positions);
         DCI_TRY(check_numbers(&s));
-        n = n_layers * (n_positions - 1) * (layers ? 1 : checked.n_kv_heads);
+        n = n_layers * (n_positions - 1) * (layers ? 1 : n_lists);
         const size_t n_floats = 2 * checked.n_query_heads * checked.dim_k;
         float *rows = dci_alloc(context, n_floats, sizeof *rows);
         double *turns = rows != NULL ? dci_alloc(context, n, sizeof *turns) : NULL;

@@ -93,7 +93,9 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(deviation_weight, 0, 0, 100),
                                    FIELD(contiguous, 0, 0, 1),
                                    FIELD(tree_keys, 0, DCI_KV_TREE_EXACT, DCI_KV_TREE_KEYS, .names = tree_keys),
-                                   FIELD(reorder_delay, -1, 0, DCI_KV_MAX_TOKENS)};
+                                   FIELD(reorder_delay, -1, 0, DCI_KV_MAX_TOKENS),
+                                   FIELD(query_head_lists, 0, 0, 1),
+                                   FIELD(reserved_end, 0, 0, 0)};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {
@@ -136,6 +138,9 @@ dci_status dci_kv_config_published(dci_kv_config *config, int32_t preset, size_t
                 own.window = own.rollback = sizes.window;
                 own.segment_buffer = sizes.segment_buffer;
                 own.tau = sizes.tau;
+                /* Where query heads are known to share none, there is nothing to set. */
+                if (config->n_query_heads == 0 || config->n_query_heads != config->n_kv_heads)
+                        own.query_head_lists = sizes.query_head_lists;
         }
         config->preset = preset;
         config->budget = budget;
@@ -154,6 +159,7 @@ dci_status dci_kv_config_published(dci_kv_config *config, int32_t preset, size_t
         config->static_share = own.static_share;
         config->observed_keep = own.observed_keep;
         config->observed_pool = own.observed_pool;
+        config->query_head_lists = own.query_head_lists;
         return DCI_OK;
 }
 
@@ -302,6 +308,27 @@ static dci_status check_group(const dci_kv_config *c, const dci_kv_stages *stage
                 return refuse_pair(TAIL, GROUP, "use DROP, since its pages do not hold their tokens in order");
         if (c->select == DCI_KV_SELECT_STATIC && c->group != DCI_KV_GROUP_REORDERED)
                 return refuse_pair(SELECT, GROUP, "use REORDERED, which alone has static tokens");
+        return DCI_OK;
+}
+
+/* Lists of query heads are selected by a step's queries from what a kv head has. */
+static dci_status check_query_head_lists(const dci_kv_config *c)
+{
+        if (c->query_head_lists == 0)
+                return DCI_OK;
+        if (c->n_query_heads == c->n_kv_heads)
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "query_head_lists is 1 with %zu query heads and %zu kv heads, expected more query heads "
+                        "than kv heads: each has a list of its own anyway",
+                        c->n_query_heads, c->n_kv_heads);
+        if (c->select != DCI_KV_SELECT_SCAN && c->select != DCI_KV_SELECT_TREE)
+                return dci_fail(DCI_ERR_INVALID, "query_head_lists cannot be combined with select %s: use SCAN or TREE",
+                                selects[c->select - 1]);
+        if (c->group == DCI_KV_GROUP_REORDERED)
+                return dci_fail(
+                        DCI_ERR_INVALID,
+                        "query_head_lists cannot be combined with group REORDERED: its order is one per kv head");
         return DCI_OK;
 }
 
@@ -547,6 +574,7 @@ dci_status dci_kv_check_config(const dci_kv_config *config, dci_kv_config *out, 
                 out_stages->summary.frame = DCI_CODER_ROTATED;
         DCI_TRY(check_shape(out));
         DCI_TRY(check_together(out, out_stages));
+        DCI_TRY(check_query_head_lists(out));
         DCI_TRY(check_budget(out));
         DCI_TRY(check_preselect(out, out_stages));
         DCI_TRY(check_layout(out));

@@ -124,7 +124,8 @@ dci_status dci_kv_get_info(dci_kv *kv, dci_kv_info *out_info)
                                   .summary_bytes = atomic_load(&kv->chunk_total),
                                   .token_bytes = c->n_layers * c->n_kv_heads * (kv->dim_k + kv->dim_v) * kv->es,
                                   .resident_token_bytes = resident_bytes(kv),
-                                  .copy_bytes = kv->copy_bytes};
+                                  .copy_bytes = kv->copy_bytes,
+                                  .n_lists = kv->n_lists};
         for (size_t i = 0; i < kv->n_sequences; i++)
                 out_info->n_resident += kv->sequences[i]->resident;
         if (kv->pool.caller_blocks) /* the caller's: those that no sequence has */

@@ -70,8 +70,11 @@ typedef struct dci_kv_retired {
 
 struct dci_kv {
         dci_context *context;
-        dci_kv_config config;           /* as checked: nothing is left open */
-        size_t dim_k, dim_v, group, es; /* es: bytes of an element */
+        dci_kv_config config;    /* as checked: nothing is left open */
+        size_t dim_k, dim_v, es; /* es: bytes of an element */
+        /* Query heads of a kv head and of a list; lists of a kv head and of a sequence: list l is of kv head
+         * l / head_lists. */
+        size_t share, group, head_lists, n_lists;
         float scale;
         dci_kv_stages *stages;
         uint8_t *layer_modes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Plans: for each sequence and kv head, the stages of the config in their order. */
+/* Plans: for each list of a sequence, the stages of the config in their order. */
 #include "core/internal.h"
 
 #include <math.h>
@@ -29,7 +29,7 @@ static bool parts_of(const dci_kv *kv, size_t n, parts *out)
 {
         const dci_kv_config *c = &kv->config;
         *out = (parts){0};
-        return dci_mul(n, c->n_kv_heads, &out->counts) && dci_mul(out->counts, dci_kv_stride(kv), &out->slots) &&
+        return dci_mul(n, kv->n_lists, &out->counts) && dci_mul(out->counts, dci_kv_stride(kv), &out->slots) &&
                dci_mul(n, c->n_query_heads, &out->tail_lse) && dci_mul(out->tail_lse, kv->dim_v, &out->tail_out) &&
                out->slots < SIZE_MAX / 64 && out->tail_out < SIZE_MAX / 64;
 }
@@ -64,7 +64,7 @@ dci_status dci_kv_plan_create(dci_kv *kv, size_t max_sequences, dci_kv_plan *out
         const size_t size = out_plan->struct_size;
         *out_plan = (dci_kv_plan){.struct_size = size,
                                   .max_sequences = max_sequences,
-                                  .n_lists = kv->config.n_kv_heads,
+                                  .n_lists = kv->n_lists,
                                   .stride = dci_kv_stride(kv)};
         place(kv, max_sequences, &p, out_plan, memory);
         return DCI_OK;
@@ -132,7 +132,7 @@ static void write_list(const planning *p, size_t i, const dci_kv_query *ask)
 {
         const dci_kv *kv = p->kv;
         const size_t per_page = kv->config.page_tokens, n_heads = kv->config.n_kv_heads;
-        const size_t at = (i * n_heads + ask->head) * p->plan->stride;
+        const size_t list = i * kv->n_lists + ask->list, at = list * p->plan->stride;
         const int32_t *table = ask->layer->sequence->table;
         for (size_t c = 0; c < ask->n_chosen; c++) {
                 const size_t position = kv->config.sink + (size_t)ask->chosen[c];
@@ -141,13 +141,13 @@ static void write_list(const planning *p, size_t i, const dci_kv_query *ask)
                 if (p->plan->positions != NULL)
                         p->plan->positions[at + c] = (int32_t)position;
         }
-        p->plan->counts[i * n_heads + ask->head] = (int32_t)ask->n_chosen;
+        p->plan->counts[list] = (int32_t)ask->n_chosen;
 }
 
-static void no_tail(const planning *p, size_t i, size_t head)
+static void no_tail(const planning *p, size_t i, size_t list)
 {
         const dci_kv *kv = p->kv;
-        const size_t first = i * kv->config.n_query_heads + head * kv->group;
+        const size_t first = i * kv->config.n_query_heads + list * kv->group;
         if (p->plan->tail_out == NULL)
                 return;
         memset(p->plan->tail_out + first * kv->dim_v, 0, kv->group * kv->dim_v * sizeof(float));
@@ -156,21 +156,42 @@ static void no_tail(const planning *p, size_t i, size_t head)
 }
 
 /* Into the ring of the last plans' queries. */
-static void push_queries(const planning *p, const dci_kv_layer *layer, size_t i, size_t head)
+static void push_queries(const planning *p, const dci_kv_layer *layer, size_t i, size_t list)
 {
         const dci_kv *kv = p->kv;
         const dci_kv_selection_cache *d = layer->selection;
         if (d == NULL || d->ring == NULL)
                 return;
-        const size_t at = head * kv->config.ring + d->n_pushed % kv->config.ring;
-        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, head, d->ring + at * kv->group * kv->dim_k);
+        const size_t at = list * kv->config.ring + d->n_pushed % kv->config.ring;
+        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, list * kv->group, kv->group,
+                              d->ring + at * kv->group * kv->dim_k);
 }
 
+static void plan_list(const planning *p, dci_kv_layer *layer, size_t i, size_t list, size_t n_candidates, size_t room,
+                      size_t worker)
+{
+        const dci_kv *kv = p->kv;
+        const dci_kv_stages *stages = kv->stages;
+        float *queries;
+        dci_kv_query ask = dci_kv_query_scratch(kv, worker, &queries);
+        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, list * kv->group, kv->group, queries);
+        ask.layer = layer;
+        ask.head = list / kv->head_lists;
+        ask.list = list;
+        ask.n_candidates = n_candidates;
+        ask.room = ask.plan_room = room;
+        dci_kv_schedule_select(layer, &ask);
+        write_list(p, i, &ask);
+        const size_t first = i * kv->config.n_query_heads + list * kv->group;
+        if (stages->tail.add != NULL)
+                stages->tail.add(&ask, p->plan->tail_out + first * kv->dim_v, p->plan->tail_lse + first);
+}
+
+/* The lists of a kv head, one after the other: they count in its figures. */
 static void plan_task(void *arg, size_t task, size_t worker)
 {
         const planning *p = arg;
         const dci_kv *kv = p->kv;
-        const dci_kv_stages *stages = kv->stages;
         const size_t i = task / kv->config.n_kv_heads, head = task % kv->config.n_kv_heads;
         dci_kv_layer *layer = &p->found[i]->layers[p->layer];
         size_t n_candidates = 0, room = 0;
@@ -180,23 +201,13 @@ static void plan_task(void *arg, size_t task, size_t worker)
                 p->plan->sink_end[i] = sparse ? (int32_t)kv->config.sink : 0;
                 p->plan->recent_begin[i] = sparse ? (int32_t)(kv->config.sink + n_candidates) : 0;
         }
-        p->plan->counts[task] = 0;
-        no_tail(p, i, head);
-        push_queries(p, layer, i, head);
-        if (!sparse)
-                return;
-        float *queries;
-        dci_kv_query ask = dci_kv_query_scratch(kv, worker, &queries);
-        dci_kv_queries_to_f32(kv, p->queries, p->ld, i, head, queries);
-        ask.layer = layer;
-        ask.head = head;
-        ask.n_candidates = n_candidates;
-        ask.room = ask.plan_room = room;
-        dci_kv_schedule_select(layer, &ask);
-        write_list(p, i, &ask);
-        const size_t first = i * kv->config.n_query_heads + head * kv->group;
-        if (stages->tail.add != NULL)
-                stages->tail.add(&ask, p->plan->tail_out + first * kv->dim_v, p->plan->tail_lse + first);
+        for (size_t list = head * kv->head_lists; list < (head + 1) * kv->head_lists; list++) {
+                p->plan->counts[i * kv->n_lists + list] = 0;
+                no_tail(p, i, list);
+                push_queries(p, layer, i, list);
+                if (sparse)
+                        plan_list(p, layer, i, list, n_candidates, room, worker);
+        }
 }
 
 /* --- checks ------------------------------------------------------------------------------------------------------- */

@@ -50,7 +50,7 @@ static size_t units_bytes(const dci_kv *kv)
         return dci_kv_preselects(kv) ? (dci_kv_preselected(&kv->config) + 1) * sizeof(int32_t) : 0;
 }
 
-/* A plan's arrays for one head. memory NULL: only their bytes. */
+/* A plan's arrays for one list. memory NULL: only their bytes. */
 static size_t place_query(const dci_kv *kv, size_t n_tokens, dci_kv_query *ask, float **queries, void *memory)
 {
         const size_t ld = score_stride(kv, n_tokens), list = dci_kv_stride(kv) * sizeof(int32_t);
@@ -71,11 +71,11 @@ static size_t place_query(const dci_kv *kv, size_t n_tokens, dci_kv_query *ask, 
 /* The same of attention. */
 static size_t place_running(const dci_kv *kv, dci_kv_running *r, void *memory)
 {
-        const dci_arena_part parts[] = {{kv->group * kv->dim_k * sizeof(float), &r->queries},
-                                        {kv->group * DCI_KV_TILE * sizeof(float), &r->scores},
-                                        {kv->group * sizeof(float), &r->most},
-                                        {kv->group * sizeof(float), &r->sum},
-                                        {kv->group * kv->dim_v * sizeof(float), &r->acc}};
+        const dci_arena_part parts[] = {{kv->share * kv->dim_k * sizeof(float), &r->queries},
+                                        {kv->share * DCI_KV_TILE * sizeof(float), &r->scores},
+                                        {kv->share * sizeof(float), &r->most},
+                                        {kv->share * sizeof(float), &r->sum},
+                                        {kv->share * kv->dim_v * sizeof(float), &r->acc}};
         return DCI_ARENA(parts, memory);
 }
 

@@ -19,10 +19,11 @@ dci_kv_query dci_kv_query_scratch(const dci_kv *kv, size_t worker, float **out_q
 /* Online softmax of one kv head's queries over the tokens seen so far. */
 typedef struct dci_kv_running {
         const dci_kv *kv;
-        float *queries;    /* group x dim_k, times the scale */
-        float *scores;     /* group x DCI_KV_TILE */
+        float *queries;    /* share x dim_k, times the scale */
+        float *scores;     /* share x DCI_KV_TILE */
         float *most, *sum; /* by query */
-        float *acc;        /* group x dim_v */
+        float *acc;        /* share x dim_v */
+        size_t first, end; /* those that rows are for */
 } dci_kv_running;
 dci_kv_running dci_kv_running_scratch(const dci_kv *kv, size_t worker);
 

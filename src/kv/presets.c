@@ -48,17 +48,17 @@ static const dci_kv_preset presets[] = {
  * pages are selected as there. */
 /* clang-format off */
 static const dci_kv_published published[] = {
-/*   preset             budget_counts                 combine               P  sink window buffer tau */
-    {DCI_KV_STREAMING,  DCI_KV_COUNT_ALL,             0,                   16,   4,   0,   0, 0.0},
-    {DCI_KV_SNAPKV,     DCI_KV_COUNT_SINK_AND_WINDOW, 0,                   16,   0,  32,   0, 0.0},
-    {DCI_KV_QUEST,      DCI_KV_COUNT_ALL,             0,                   16,   0,   0,   0, 0.0},
-    {DCI_KV_ARKVALE,    DCI_KV_COUNT_ALL,             0,                   32,  64,  33,   0, 0.0},
-    {DCI_KV_ICECACHE,   DCI_KV_COUNT_ALL,             0,                   16,  32,  17,   0, 0.0},
-    {DCI_KV_CLUSTERKV,  DCI_KV_COUNT_SINK,            DCI_KV_COMBINE_EACH, 16,  16,   0,   0, 0.0},
-    {DCI_KV_PRKV,       DCI_KV_COUNT_SELECTED,        0,                   32,   0,  64,   0, 0.0},
-    {DCI_KV_LOUISKV,    DCI_KV_COUNT_SELECTED,        0,                   16,  32,   0, 512, 0.85},
-    {DCI_KV_RETROINFER, DCI_KV_COUNT_SELECTED,        0,                   16,   4,  64,   0, 0.0},
-    {DCI_KV_FREEKV,     DCI_KV_COUNT_ALL,             0,                   32, 512, 512,   0, 0.8},
+/*   preset             budget_counts                 combine               P  sink window buffer tau  query_head_lists */
+    {DCI_KV_STREAMING,  DCI_KV_COUNT_ALL,             0,                   16,   4,   0,   0, 0.0,  0},
+    {DCI_KV_SNAPKV,     DCI_KV_COUNT_SINK_AND_WINDOW, 0,                   16,   0,  32,   0, 0.0,  0},
+    {DCI_KV_QUEST,      DCI_KV_COUNT_ALL,             0,                   16,   0,   0,   0, 0.0,  0},
+    {DCI_KV_ARKVALE,    DCI_KV_COUNT_ALL,             0,                   32,  64,  33,   0, 0.0,  0},
+    {DCI_KV_ICECACHE,   DCI_KV_COUNT_ALL,             0,                   16,  32,  17,   0, 0.0,  0},
+    {DCI_KV_CLUSTERKV,  DCI_KV_COUNT_SINK,            DCI_KV_COMBINE_EACH, 16,  16,   0,   0, 0.0,  1},
+    {DCI_KV_PRKV,       DCI_KV_COUNT_SELECTED,        0,                   32,   0,  64,   0, 0.0,  0},
+    {DCI_KV_LOUISKV,    DCI_KV_COUNT_SELECTED,        0,                   16,  32,   0, 512, 0.85, 0},
+    {DCI_KV_RETROINFER, DCI_KV_COUNT_SELECTED,        0,                   16,   4,  64,   0, 0.0,  0},
+    {DCI_KV_FREEKV,     DCI_KV_COUNT_ALL,             0,                   32, 512, 512,   0, 0.8,  0},
 };
 /* clang-format on */
 

@@ -28,6 +28,7 @@ typedef struct dci_kv_published {
         size_t page_tokens, sink, window;       /* the rollback is the window */
         size_t segment_buffer;
         double tau;
+        int32_t query_head_lists;
 } dci_kv_published;
 
 /* false: the preset is no published system. */

@@ -113,7 +113,7 @@ static dci_status check_observed(const dci_kv *kv, size_t n_positions, const voi
 /* Queries as floats times the scale, by kv head. */
 static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positions, const void *queries, size_t ld)
 {
-        const size_t dim = kv->dim_k, n_heads = kv->config.n_query_heads, per = n_positions * kv->group;
+        const size_t dim = kv->dim_k, n_heads = kv->config.n_query_heads, per = n_positions * kv->share;
         const size_t es = dci_dtype_size(kv->config.query_dtype);
         size_t n_bytes;
         if (!dci_mul(n_positions * n_heads, dim * sizeof(float), &n_bytes))
@@ -128,7 +128,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
                 const size_t position = i / n_heads, head = i % n_heads;
                 const unsigned char *row = (const unsigned char *)queries + i * ld * es;
                 float *to =
-                        layer->observed + ((head / kv->group) * per + position * kv->group + head % kv->group) * dim;
+                        layer->observed + ((head / kv->share) * per + position * kv->share + head % kv->share) * dim;
                 kv->context->kernels->to_f32[kv->config.query_dtype - 1](row, dim, to);
                 for (size_t j = 0; j < dim; j++)
                         to[j] *= kv->scale;

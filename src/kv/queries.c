@@ -8,12 +8,13 @@
 #include "kv/geometry.h"
 #include "kv/queries.h"
 
-void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out)
+void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t first, size_t n,
+                           float *out)
 {
         const size_t es = dci_dtype_size(kv->config.query_dtype);
         const unsigned char *rows =
-                (const unsigned char *)queries + (sequence * kv->config.n_query_heads + head * kv->group) * ld * es;
-        for (size_t q = 0; q < kv->group; q++) {
+                (const unsigned char *)queries + (sequence * kv->config.n_query_heads + first) * ld * es;
+        for (size_t q = 0; q < n; q++) {
                 kv->context->kernels->to_f32[kv->config.query_dtype - 1](rows + q * ld * es, kv->dim_k,
                                                                          out + q * kv->dim_k);
                 for (size_t j = 0; j < kv->dim_k; j++)
@@ -68,9 +69,9 @@ dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequenc
 dci_status dci_kv_check_plan(const dci_kv *kv, size_t n_sequences, const dci_kv_plan *plan)
 {
         DCI_TRY(dci_check_struct_size("dci_kv_plan", plan, plan->struct_size, sizeof *plan));
-        if (plan->n_lists != kv->config.n_kv_heads)
+        if (plan->n_lists != kv->n_lists)
                 return dci_fail(DCI_ERR_INVALID, "the plan has %zu lists per sequence, expected %zu", plan->n_lists,
-                                kv->config.n_kv_heads);
+                                kv->n_lists);
         if (plan->max_sequences < n_sequences)
                 return dci_fail(DCI_ERR_INVALID, "the plan has room for %zu sequences, not %zu", plan->max_sequences,
                                 n_sequences);

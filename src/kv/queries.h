@@ -13,7 +13,8 @@ size_t dci_kv_bad_query(const dci_kv *kv, size_t n, const void *queries, size_t 
 dci_status dci_kv_check_queries(const dci_kv *kv, size_t layer, size_t n_sequences, dci_kv_sequence *const *found,
                                 const void *queries, size_t ld);
 dci_status dci_kv_check_plan(const dci_kv *kv, size_t n_sequences, const dci_kv_plan *plan);
-/* The queries of one kv head as floats, times the scale. */
-void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t head, float *out);
+/* The queries of n query heads from `first` on as floats, times the scale. */
+void dci_kv_queries_to_f32(const dci_kv *kv, const void *queries, size_t ld, size_t sequence, size_t first, size_t n,
+                           float *out);
 
 #endif

@@ -42,9 +42,9 @@ typedef struct dci_kv_selection_cache {
         size_t end;      /* candidates they were chosen from */
         size_t since;    /* plans that used them */
         float *queries;  /* [query head][dim_k], times the scale */
-        int32_t *lists;  /* [kv head][dci_kv_max_room]: candidates, best first */
-        int32_t *counts; /* by kv head */
-        float *ring; /* [kv head][config.ring][group][dim_k]: queries of the last plans, times the scale; NULL: none */
+        int32_t *lists;  /* [list][dci_kv_max_room]: candidates, best first */
+        int32_t *counts; /* by list */
+        float *ring;     /* [list][config.ring][group][dim_k]: queries of the last plans, times the scale; NULL: none */
         size_t n_pushed; /* plans that the ring has seen; the last one is at (n_pushed - 1) % config.ring */
         size_t renewed;  /* REORDERED: n_pushed when the order was made */
         size_t early;    /* so many plans before the period ends the next order is due */

@@ -79,6 +79,10 @@ static dci_status check_shape(const dci_kv_config *c)
         if (group > DCI_GPU_MAX_GROUP)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "%zu query heads share a kv head, on a device at most %d do",
                                 group, DCI_GPU_MAX_GROUP);
+        if (c->query_head_lists != 0)
+                return dci_fail(
+                        DCI_ERR_UNSUPPORTED,
+                        "query_head_lists is 1, on a device it is 0: the query heads of a kv head share its lists");
         if (c->budget > DCI_GPU_MAX_LIST)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "budget is %zu, on a device it is at most %d", c->budget,
                                 DCI_GPU_MAX_LIST);

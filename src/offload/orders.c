@@ -452,7 +452,7 @@ static void pull(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_layer *layer,
                 for (size_t h = 0; h < kv->shape.n_kv_heads; h++) {
                         float *to = d->ring + (h * ring + (d->n_pushed + i) % ring) * width;
                         if (good)
-                                dci_kv_queries_to_f32(kv->host, queries, kv->dim, 0, h, to);
+                                dci_kv_queries_to_f32(kv->host, queries, kv->dim, 0, h * kv->group, kv->group, to);
                         else
                                 memset(to, 0, width * sizeof *to);
                 }

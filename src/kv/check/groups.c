@@ -149,17 +149,16 @@ static dci_status check_lists(const dci_kv *kv, const dci_kv_layer *layer, dci_k
         if (kv->config.sink + d->end > layer->n || d->n > layer->n)
                 return dci_fail(DCI_ERR_FORMAT, AT "lists were chosen from %zu candidates at token %zu of %zu",
                                 OF(layer), d->end, d->n, layer->n);
-        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
+        for (size_t h = 0; h < kv->n_lists; h++) {
                 const int32_t n = d->counts[h], *list = d->lists + h * room;
                 if (n < 0 || (size_t)n > room)
-                        return dci_fail(DCI_ERR_FORMAT, AT "kv head %zu: a list of %d, room for %zu", OF(layer), h,
+                        return dci_fail(DCI_ERR_FORMAT, AT "list %zu: %d candidates, room for %zu", OF(layer), h,
                                         (int)n, room);
                 DCI_TRY(dci_kv_marks_clear(marks, d->end));
                 for (int32_t i = 0; i < n; i++)
                         if (list[i] < 0 || (size_t)list[i] >= d->end || !dci_kv_mark(marks, (size_t)list[i]))
                                 return dci_fail(DCI_ERR_FORMAT,
-                                                AT
-                                                "kv head %zu: candidate %d of %zu is on a list, which is not, or twice",
+                                                AT "list %zu: candidate %d of %zu is on it, which is not, or twice",
                                                 OF(layer), h, (int)list[i], d->end);
         }
         return DCI_OK;
@@ -180,11 +179,11 @@ static dci_status check_decided(const dci_kv *kv, const dci_kv_layer *layer, dci
                                 d->n_pushed);
         const size_t kept = d->n_pushed < kv->config.ring ? d->n_pushed : kv->config.ring;
         const size_t width = kv->group * kv->dim_k;
-        for (size_t h = 0; h < kv->config.n_kv_heads && d->ring != NULL; h++)
+        for (size_t h = 0; h < kv->n_lists && d->ring != NULL; h++)
                 for (size_t i = 0; i < kept * width; i++)
                         if (!isfinite(d->ring[h * kv->config.ring * width + i]))
                                 return dci_fail(DCI_ERR_FORMAT,
-                                                AT "kv head %zu: query %zu that is remembered holds NaN or infinity",
+                                                AT "list %zu: query %zu that is remembered holds NaN or infinity",
                                                 OF(layer), h, i / width);
         return d->lists != NULL && d->listed ? check_lists(kv, layer, marks) : DCI_OK;
 }

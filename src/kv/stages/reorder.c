@@ -61,7 +61,7 @@ void dci_kv_ring_observe(const dci_kv *kv, dci_kv_layer *layer, size_t n_positio
         const size_t n = n_positions < kv->config.ring ? n_positions : kv->config.ring;
         for (size_t i = 0; i < n; i++)
                 for (size_t h = 0; h < kv->config.n_kv_heads; h++)
-                        dci_kv_queries_to_f32(kv, queries, ld, n_positions - n + i, h,
+                        dci_kv_queries_to_f32(kv, queries, ld, n_positions - n + i, h * kv->group, kv->group,
                                               d->ring + (h * kv->config.ring + i) * kv->group * kv->dim_k);
         d->n_pushed = d->renewed = n;
         d->early = dci_kv_reorder_early(kv, layer->number);

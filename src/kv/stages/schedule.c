@@ -26,7 +26,7 @@ static size_t lay_out(const dci_kv *kv, size_t layer, void *memory, dci_kv_selec
         const dci_kv_config *c = &kv->config;
         const dci_kv_schedule *schedule = &kv->stages->schedule;
         const bool lists = schedule->lists && dci_kv_anchor_of(kv, layer) == layer;
-        const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float), rows = lists ? c->n_kv_heads : 0;
+        const size_t queries = c->n_query_heads * kv->dim_k * sizeof(float), rows = lists ? kv->n_lists : 0;
         const dci_arena_part parts[] = {{sizeof *out, NULL},
                                         {rows * dci_kv_max_room(kv) * sizeof *out->lists, &out->lists},
                                         {rows * sizeof *out->counts, &out->counts},
@@ -165,22 +165,22 @@ static bool due_after_period(const dci_kv *kv, const dci_kv_layer *layer, size_t
 /* LouisKV's gate: one number for all heads of the layer. What is no number, of queries that are too large, decides. */
 static bool due_at_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld)
 {
-        const size_t per_head = kv->group * kv->dim_k;
+        const size_t per_list = kv->group * kv->dim_k;
         float *now = (float *)(void *)kv->plans.memory;
         double sum = 0.0;
-        for (size_t h = 0; h < kv->config.n_kv_heads; h++) {
-                dci_kv_queries_to_f32(kv, queries, ld, sequence, h, now);
-                sum += dci_kv_query_similarity(kv->context->kernels, now, layer->selection->queries + h * per_head,
+        for (size_t l = 0; l < kv->n_lists; l++) {
+                dci_kv_queries_to_f32(kv, queries, ld, sequence, l * kv->group, kv->group, now);
+                sum += dci_kv_query_similarity(kv->context->kernels, now, layer->selection->queries + l * per_list,
                                                kv->group, kv->dim_k);
         }
-        return !(sum / (double)kv->config.n_kv_heads >= kv->config.tau);
+        return !(sum / (double)kv->n_lists >= kv->config.tau);
 }
 
-/* FreeKV's correction: one number for a kv head. */
+/* FreeKV's correction: one number for a list. */
 static bool keeps_unless_turned(const dci_kv_query *ask)
 {
         const dci_kv *kv = ask->kv;
-        const float *before = ask->layer->selection->queries + ask->head * kv->group * kv->dim_k;
+        const float *before = ask->layer->selection->queries + ask->list * kv->group * kv->dim_k;
         return dci_kv_query_similarity(kv->context->kernels, ask->queries, before, kv->group, kv->dim_k) >=
                kv->config.tau;
 }
@@ -236,25 +236,25 @@ static void decide(dci_kv_layer *layer, dci_kv_query *ask)
         const dci_kv_schedule *schedule = &kv->stages->schedule;
         dci_kv_selection_cache *d = layer->selection;
         dci_kv_head *head = &layer->heads[ask->head];
-        int32_t *list = d->lists + ask->head * dci_kv_max_room(kv), *ranked = ask->ranked;
+        int32_t *list = d->lists + ask->list * dci_kv_max_room(kv), *ranked = ask->ranked;
         const size_t n_queries = kv->group * kv->dim_k;
         if (!d->decides) {
-                take_list(ask, list, (size_t)d->counts[ask->head]);
+                take_list(ask, list, (size_t)d->counts[ask->list]);
         } else {
                 const bool keeps = d->listed && schedule->keeps != NULL && schedule->keeps(ask);
                 rank_all(ask);
                 const size_t n_ranked = ask->n_ranked;
                 if (keeps)
-                        take_list(ask, list, (size_t)d->counts[ask->head]);
+                        take_list(ask, list, (size_t)d->counts[ask->list]);
                 else
                         take_list(ask, ranked, n_ranked);
                 memcpy(list, ranked, n_ranked * sizeof *list);
-                d->counts[ask->head] = (int32_t)n_ranked;
+                d->counts[ask->list] = (int32_t)n_ranked;
                 head->n_decisions += !keeps;
                 head->n_corrections += d->listed && schedule->keeps != NULL && !keeps;
         }
         if (d->queries != NULL)
-                memcpy(d->queries + ask->head * n_queries, ask->queries, n_queries * sizeof(float));
+                memcpy(d->queries + ask->list * n_queries, ask->queries, n_queries * sizeof(float));
 }
 
 void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask)
@@ -274,7 +274,7 @@ void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask)
                 layer->heads[ask->head].n_decisions += stages->schedule.kind == DCI_KV_EVERY_STEP;
         } else if (borrows) {
                 const dci_kv_selection_cache *d = layer->sequence->layers[anchor].selection;
-                take_list(ask, d->lists + ask->head * dci_kv_max_room(kv), (size_t)d->counts[ask->head]);
+                take_list(ask, d->lists + ask->list * dci_kv_max_room(kv), (size_t)d->counts[ask->list]);
         } else {
                 decide(layer, ask);
         }

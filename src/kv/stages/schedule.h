@@ -23,7 +23,7 @@ dci_status dci_kv_note_boundaries(dci_kv *kv, dci_kv_layer *layer, const int32_t
 
 /* Before the heads' work: whether the plan decides. */
 void dci_kv_schedule_begin(dci_kv *kv, dci_kv_layer *layer, size_t sequence, const void *queries, size_t ld);
-/* Selects for one head, or takes the list that is there. */
+/* Selects one list, or takes the list that is there. */
 void dci_kv_schedule_select(dci_kv_layer *layer, dci_kv_query *ask);
 /* After the heads' work, if the layer's plan leaves tokens out. */
 void dci_kv_schedule_end(const dci_kv *kv, dci_kv_layer *layer, size_t n_candidates);

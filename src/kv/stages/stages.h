@@ -4,18 +4,19 @@
  * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
  * decided again, and what becomes of the rest. A preset is one row of kv/presets.c; each stage is one table of functions.
  *
- * All work is by (sequence, layer, kv head). Candidates are numbered from the end of the sink on.
+ * All work is by (sequence, layer, kv head); lists are of a kv head, or of each of its query heads. Candidates are
+ * numbered from the end of the sink on.
  */
 #ifndef DCI_KV_STAGES_STAGES_H
 #define DCI_KV_STAGES_STAGES_H
 
 #include "kv/state.h"
 
-/* One query group's question: the g queries of a kv head, times the scale, and what one task of a plan works with. */
+/* One query group's question: the queries of a list, times the scale, and what one task of a plan works with. */
 typedef struct dci_kv_query {
         const dci_kv *kv;
         const dci_kv_layer *layer;
-        size_t head;
+        size_t head, list;    /* kv head; list of the sequence */
         size_t n_candidates;  /* that may be chosen */
         const float *queries; /* group x dim_k */
         float *scores; /* [query][ld]: of groups, in units of logits; after `choose`, the softmax's terms exp(score - most) */
