@@ -76,7 +76,7 @@ END_TEST
 static unsigned char *bytes_of(const char *path, size_t *out_n)
 {
         FILE *file = fopen(path, "rb");
-        ck_assert_msg(file != NULL, "%s cannot be read", path);
+        ck_assert_ptr_nonnull(file);
         ck_assert_int_eq(fseek(file, 0, SEEK_END), 0);
         *out_n = (size_t)ftell(file);
         rewind(file);
