@@ -171,9 +171,12 @@ static void refresh_levels(dci_kv *kv, const dci_kv_layer *layer, size_t head, d
 void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch,
                          const dci_kv_tree_encoder *by)
 {
-        /* A tree without candidates has no scratch, and nothing to encode. */
-        unsigned char *after = tree->scratch != NULL ? tree->scratch + dci_lines(kv->dim_k * sizeof(float)) : NULL;
-        const dci_kv_tree_encoder alone = {(float *)(void *)tree->scratch, 1, after};
+        if (by == NULL && tree->scratch == NULL) /* it has had no candidates yet */
+                return;
+        const dci_kv_tree_encoder encoder =
+                by != NULL ? *by
+                           : (dci_kv_tree_encoder){(float *)(void *)tree->scratch, 1,
+                                                   tree->scratch + dci_lines(kv->dim_k * sizeof(float))};
         const refreshing r = {.kv = kv,
                               .layer = layer,
                               .head = head,
@@ -181,7 +184,7 @@ void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
                               .key = scratch,
                               .sum = scratch + kv->dim_k,
                               .coder = dci_kv_tree_coded(kv) ? dci_kv_tree_coder(layer, head) : NULL,
-                              .encoder = by != NULL ? *by : alone};
+                              .encoder = encoder};
         for (size_t i = 0; i < tree->n_nodes; i++)
                 if (tree->node_dirty[i] != 0) {
                         refresh_cell(&r, i);
