@@ -66,6 +66,32 @@ START_TEST(bad_trees_are_refused)
 }
 END_TEST
 
+START_TEST(bad_preselections_are_refused)
+{
+        INVALID(c.preselect = 0.5, "preselect is 0.5", "1 to 64");
+        INVALID(c.preselect = 64.5, "preselect is 64.5", "1 to 64");
+        INVALID(c.preselect = (double)NAN, "preselect is nan", "1 to 64");
+        INVALID(c.preselect_least = DCI_KV_MAX_TOKENS + 1, "preselect_least is 134217729", "1 to 134217728");
+        INVALID(c.preselect_tokens = 2, "preselect_tokens is 2", "4, 8 or 16");
+        INVALID(c.preselect_tokens = 32, "preselect_tokens is 32", "4, 8 or 16");
+        INVALID((c.preselect = 2.0, c.page_tokens = 8, c.preselect_tokens = 16), "preselect_tokens is 16", "the 8");
+        INVALID((c.preset = DCI_KV_QUEST, c.preselect = 2.0), "preselect is 2", "summary MINMAX");
+        INVALID((c.preset = DCI_KV_LOWBIT, c.preselect = 2.0), "preselect is 2", "select NONE");
+        INVALID((c.preset = DCI_KV_SKETCH_LOWBIT, c.preselect = 2.0), "preselect is 2", "tail LOWBIT");
+        INVALID((c.combine = DCI_KV_COMBINE_EACH, c.preselect = 2.0), "preselect is 2", "combine EACH");
+        INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.select = DCI_KV_SELECT_RECENT), "preselect is 24", "select RECENT");
+        INVALID(c.query_head_lists = 2, "query_head_lists is 2", "0 or 1");
+        INVALID(c.reserved_end = 1, "reserved_end is 1", "0");
+        INVALID((c.query_head_lists = 1, c.n_query_heads = c.n_kv_heads = 3), "with 3 query heads and 3 kv heads",
+                "a list of its own anyway");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_SNAPKV), "select OBSERVED", "SCAN or TREE");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_FULL), "select ALL", "SCAN or TREE");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_PRKV), "select STATIC", "SCAN or TREE");
+        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_PRKV, c.select = DCI_KV_SELECT_SCAN), "group REORDERED",
+                "one per kv head");
+}
+END_TEST
+
 START_TEST(bad_choices_are_refused)
 {
         INVALID(c.preset = 0, "preset is 0", "19");
@@ -120,27 +146,6 @@ START_TEST(bad_choices_are_refused)
         INVALID((c.preset = DCI_KV_QUEST, c.verify = 2.0), "verify is 2", "summary MINMAX");
         INVALID((c.preset = DCI_KV_LOWBIT, c.verify = 2.0), "verify is 2", "select NONE");
         INVALID((c.combine = DCI_KV_COMBINE_EACH, c.verify = 2.0), "verify is 2", "combine EACH");
-        INVALID(c.preselect = 0.5, "preselect is 0.5", "1 to 64");
-        INVALID(c.preselect = 64.5, "preselect is 64.5", "1 to 64");
-        INVALID(c.preselect = (double)NAN, "preselect is nan", "1 to 64");
-        INVALID(c.preselect_least = DCI_KV_MAX_TOKENS + 1, "preselect_least is 134217729", "1 to 134217728");
-        INVALID(c.preselect_tokens = 2, "preselect_tokens is 2", "4, 8 or 16");
-        INVALID(c.preselect_tokens = 32, "preselect_tokens is 32", "4, 8 or 16");
-        INVALID((c.preselect = 2.0, c.page_tokens = 8, c.preselect_tokens = 16), "preselect_tokens is 16", "the 8");
-        INVALID((c.preset = DCI_KV_QUEST, c.preselect = 2.0), "preselect is 2", "summary MINMAX");
-        INVALID((c.preset = DCI_KV_LOWBIT, c.preselect = 2.0), "preselect is 2", "select NONE");
-        INVALID((c.preset = DCI_KV_SKETCH_LOWBIT, c.preselect = 2.0), "preselect is 2", "tail LOWBIT");
-        INVALID((c.combine = DCI_KV_COMBINE_EACH, c.preselect = 2.0), "preselect is 2", "combine EACH");
-        INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.select = DCI_KV_SELECT_RECENT), "preselect is 24", "select RECENT");
-        INVALID(c.query_head_lists = 2, "query_head_lists is 2", "0 to 1");
-        INVALID(c.reserved_end = 1, "reserved_end is 1", "0");
-        INVALID((c.query_head_lists = 1, c.n_query_heads = c.n_kv_heads = 3), "with 3 query heads and 3 kv heads",
-                "a list of its own anyway");
-        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_SNAPKV), "select OBSERVED", "SCAN or TREE");
-        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_FULL), "select ALL", "SCAN or TREE");
-        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_PRKV), "select STATIC", "SCAN or TREE");
-        INVALID((c.query_head_lists = 1, c.preset = DCI_KV_PRKV, c.select = DCI_KV_SELECT_SCAN), "group REORDERED",
-                "one per kv head");
         INVALID(c.tau = 1.0000001, "tau is 1", "at most 1");
         INVALID(c.tau = (double)NAN, "tau is nan", "at most 1");
         INVALID(c.period = 0, "period is 0", "1 to");
@@ -428,6 +433,7 @@ int main(void)
         TCase *configs = test_case_with(suite, "configs", 60, context_open_2, context_close);
         tcase_add_test(configs, bad_shapes_are_refused);
         tcase_add_test(configs, bad_choices_are_refused);
+        tcase_add_test(configs, bad_preselections_are_refused);
         tcase_add_test(configs, bad_trees_are_refused);
         tcase_add_test(configs, bad_clusters_are_refused);
         tcase_add_test(configs, bad_budgets_are_refused);

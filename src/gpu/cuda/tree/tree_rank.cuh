@@ -49,6 +49,28 @@ struct Ranked {
         }
 };
 
+/* A head's scores and their numbers, of the thread's rows: four at a time, so that their reads do not wait for each
+ * other. */
+template <class F> static __device__ __forceinline__ void for_scores(const Ranked &r, int q, bool there, F &&use)
+{
+        constexpr int AT_ONCE = 4;
+        const int t = threadIdx.x % TREE_LANES;
+        for (int base = t; base < r.n && there; base += AT_ONCE * TREE_LANES) {
+                int numbers[AT_ONCE];
+                float x[AT_ONCE];
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; j++) {
+                        const int i = base + j * TREE_LANES;
+                        numbers[j] = i < r.n ? r.number_of(i) : -1;
+                        x[j] = i < r.n ? r.score_of(i, q) : 0.0f;
+                }
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; j++)
+                        if (numbers[j] >= 0)
+                                use(x[j], numbers[j]);
+        }
+}
+
 static __device__ __forceinline__ int even_bin(float x, float most, float scale)
 {
         return (int)fminf(__fmul_rn(__fsub_rn(most, x), scale), (float)(TREE_BINS - 1));
@@ -57,14 +79,12 @@ static __device__ __forceinline__ int even_bin(float x, float most, float scale)
 /* The least and the greatest of each head's scores: of its four warps. */
 static __device__ __forceinline__ void find_range(const Ranked &r, RankShared &s, int q)
 {
-        const int t = threadIdx.x % TREE_LANES, warp = threadIdx.x >> 5;
+        const int warp = threadIdx.x >> 5;
         float least = FLT_MAX, most = -FLT_MAX;
-        for (int i = t; i < r.n && q < r.group; i += TREE_LANES)
-                if (r.number_of(i) >= 0) {
-                        const float x = r.score_of(i, q);
-                        least = fminf(least, x);
-                        most = fmaxf(most, x);
-                }
+        for_scores(r, q, q < r.group, [&](float x, int) {
+                least = fminf(least, x);
+                most = fmaxf(most, x);
+        });
 #pragma unroll
         for (int d = 16; d > 0; d /= 2) {
                 least = fminf(least, __shfl_xor_sync(SCORE_ALL, least, d));
@@ -132,17 +152,15 @@ static __device__ __forceinline__ void find_limits(const Ranked &r, RankShared &
                 }
                 const float range = __fsub_rn(most, least);
                 const float scale = range > 1e-30f && range < 1e30f ? __fdiv_rn((float)TREE_BINS, range) : 0.0f;
-                for (int i = t; i < r.n && there; i += TREE_LANES)
-                        if (r.number_of(i) >= 0)
-                                atomicAdd(&s.bins[head][even_bin(r.score_of(i, q), most, scale)], 1u);
+                for_scores(r, q, there, [&](float x, int) { atomicAdd(&s.bins[head][even_bin(x, most, scale)], 1u); });
                 __syncthreads();
                 if (there && t < 32)
                         find_even_bin(s, head, (uint32_t)wanted);
                 __syncthreads();
-                if (there && s.within[head] <= TREE_FEW)
-                        for (int i = t; i < r.n; i += TREE_LANES)
-                                if (r.number_of(i) >= 0 && even_bin(r.score_of(i, q), most, scale) == (int)s.bin[head])
-                                        s.few[head][atomicAdd(&s.n_few[head], 1u)] = r.key_at(i, q);
+                for_scores(r, q, there && s.within[head] <= TREE_FEW, [&](float x, int number) {
+                        if (even_bin(x, most, scale) == (int)s.bin[head])
+                                s.few[head][atomicAdd(&s.n_few[head], 1u)] = key_of(ordered(x), number);
+                });
                 __syncthreads();
                 if (there && s.within[head] <= TREE_FEW)
                         for (int i = t; i < (int)s.within[head]; i += TREE_LANES) {
@@ -207,11 +225,11 @@ static __device__ __forceinline__ void sort_pages(const Ranked &pages, RankShare
                 if (threadIdx.x < TREE_HEADS)
                         s.n_few[threadIdx.x] = 0;
                 __syncthreads();
-                for (int i = t; i < pages.n && q < pages.group; i += TREE_LANES) {
-                        const unsigned long long key = pages.key_at(i, q);
+                for_scores(pages, q, q < pages.group, [&](float x, int number) {
+                        const unsigned long long key = key_of(ordered(x), number);
                         if (key >= s.limits[q])
                                 r.gathered[q * k + atomicAdd(&s.n_few[head], 1u)] = key;
-                }
+                });
                 __syncthreads();
                 const int n = (int)s.n_few[head];
                 for (int i = t; i < n && q < pages.group; i += TREE_LANES) {
