@@ -161,9 +161,11 @@ FULL(cells_of_other_nodes, DCI_KV_ICECACHE, "than the nearest", rotate_cells(kv)
 
 /* Lists of the last choice, and segments. */
 STRUCTURE(token_twice_on_a_list, DCI_KV_FREEKV, "is on it, which is not", choose_twice(kv))
-STRUCTURE(list_beyond_its_candidates, DCI_KV_FREEKV, "is on it, which is not", decided(kv)->lists[1] = (int32_t)decided(kv)->end)
+STRUCTURE(list_beyond_its_candidates, DCI_KV_FREEKV, "is on it, which is not",
+          decided(kv)->lists[1] = (int32_t)decided(kv)->end)
 STRUCTURE(negative_token_on_a_list, DCI_KV_FREEKV, "candidate -1 of", decided(kv)->lists[0] = -1)
-STRUCTURE(too_long_a_list, DCI_KV_LOUISKV, "candidates, room for", decided(kv)->counts[1] = (int32_t)dci_kv_max_room(kv) + 1)
+STRUCTURE(too_long_a_list, DCI_KV_LOUISKV, "candidates, room for",
+          decided(kv)->counts[1] = (int32_t)dci_kv_max_room(kv) + 1)
 STRUCTURE(negative_list, DCI_KV_LOUISKV, "-1 candidates, room for", decided(kv)->counts[1] = -1)
 STRUCTURE(list_of_the_future, DCI_KV_FREEKV, "at token 421", decided(kv)->n = layer(kv)->n + 1)
 STRUCTURE(list_of_the_next_candidates, DCI_KV_FREEKV, "lists were chosen from", decided(kv)->end = layer(kv)->n + 1)

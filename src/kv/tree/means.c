@@ -68,7 +68,8 @@ static float refresh_page(const refreshing *r, size_t node, size_t page)
                 const float far = 2.0f * (tree->c_squared - products[i] - lift * tree->node_lifts[node]);
                 farthest = far > farthest ? far : farthest;
         }
-        if (kv->config.tree_keys == DCI_KV_TREE_MEANS) { /* the cell's sum waits in the other half */
+        if (kv->config.tree_keys == DCI_KV_TREE_MEANS &&
+            r->encoder.rows != NULL) { /* the cell's sum waits in the other half */
                 float *of_cell = r->sum;
                 refreshing alone = *r;
                 alone.sum = r->encoder.rows;
@@ -171,12 +172,9 @@ static void refresh_levels(dci_kv *kv, const dci_kv_layer *layer, size_t head, d
 void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_kv_tree *tree, float *scratch,
                          const dci_kv_tree_encoder *by)
 {
-        if (by == NULL && tree->scratch == NULL) /* it has had no candidates yet */
-                return;
-        const dci_kv_tree_encoder encoder =
-                by != NULL ? *by
-                           : (dci_kv_tree_encoder){(float *)(void *)tree->scratch, 1,
-                                                   tree->scratch + dci_lines(kv->dim_k * sizeof(float))};
+        /* Trees that keep keys alone have no scratch: nothing is encoded. */
+        unsigned char *after = tree->scratch != NULL ? tree->scratch + dci_lines(kv->dim_k * sizeof(float)) : NULL;
+        const dci_kv_tree_encoder alone = {(float *)(void *)tree->scratch, 1, after};
         const refreshing r = {.kv = kv,
                               .layer = layer,
                               .head = head,
@@ -184,7 +182,7 @@ void dci_kv_tree_refresh(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci
                               .key = scratch,
                               .sum = scratch + kv->dim_k,
                               .coder = dci_kv_tree_coded(kv) ? dci_kv_tree_coder(layer, head) : NULL,
-                              .encoder = encoder};
+                              .encoder = by != NULL ? *by : alone};
         for (size_t i = 0; i < tree->n_nodes; i++)
                 if (tree->node_dirty[i] != 0) {
                         refresh_cell(&r, i);
