@@ -200,9 +200,8 @@ static void write_task(void *arg, size_t task, size_t worker)
         (void)worker;
         if (layer == NULL)
                 return;
-        const uint64_t *bits = u->changes->pages + list * u->changes->page_words;
         for (size_t p = 0; p < u->n_pages; p++)
-                if (get_bit(bits, p)) {
+                if (get_bit(u->changes->pages + list * u->changes->page_words, p)) {
                         dci_kv_listed_page(kv, owner_of(kv, layer), head, p, &batch, wanted);
                         write_page(u, layer, head, list, p, wanted);
                 }

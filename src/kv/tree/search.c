@@ -342,8 +342,8 @@ static void score_page(const search *s, int32_t page, const void *const *rows, c
         const dci_kv_query *ask = s->ask;
         const dci_kv *kv = ask->kv;
         const dci_kernels *kernels = kv->context->kernels;
-        const void *mean = s->tree->page_means + (size_t)page * kv->dim_k * kv->es;
         const bool of_mean = kv->config.tree_keys == DCI_KV_TREE_MEANS;
+        const void *mean = of_mean ? s->tree->page_means + (size_t)page * kv->dim_k * kv->es : NULL;
         if (s->coder != NULL) {
                 score_coded_page(s, page, out);
                 for (size_t q = 0; q < kv->group; q++)
