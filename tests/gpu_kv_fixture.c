@@ -24,6 +24,13 @@ dci_gpu *twin_gpu(dci_context *context)
         return gpu_open(context);
 }
 
+void twin_set_period(dci_kv_config *config, size_t period)
+{
+        config->period = period;
+        if (config->preset == DCI_KV_PRKV)
+                config->reorder_delay = (period + 1) / 2;
+}
+
 dci_kv_config twin_small(int32_t preset)
 {
         dci_kv_config config = kv_config(preset, 3, 2, 2, 64);
@@ -33,10 +40,8 @@ dci_kv_config twin_small(int32_t preset)
         config.budget = 96;
         config.rollback = 16;
         config.window = 16;
-        if (preset == DCI_KV_PRKV) {
-                config.period = 14;
-                config.reorder_delay = 7;
-        }
+        if (preset == DCI_KV_PRKV)
+                twin_set_period(&config, 14);
         return config;
 }
 

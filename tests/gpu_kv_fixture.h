@@ -66,6 +66,8 @@ dci_gpu *twin_gpu(dci_context *context);
 /* Defaults of this preset in a small shape: 3 layers of 2 x 2 heads of dim 64 in bf16, the first layer dense, pages of 8, window and
  * rollback 16, budget 96. */
 dci_kv_config twin_small(int32_t preset);
+/* New orders are used half a period after they were begun. */
+void twin_set_period(dci_kv_config *config, size_t period);
 /* One sequence of at most 4,096 tokens, small pieces. The host plans, or where the environment has DCI_GPU_PLANNER the device, as far as it
  * can. */
 dci_gpu_kv_config twin_on_device(void);

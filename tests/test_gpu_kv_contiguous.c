@@ -39,9 +39,7 @@ static dci_kv_config config_of(int kind, int32_t contiguous)
         if (kinds[kind].schedule != 0)
                 config.schedule = kinds[kind].schedule;
         if (kinds[kind].period != 0)
-                config.period = kinds[kind].period;
-        if (kinds[kind].preset == DCI_KV_PRKV)
-                config.reorder_delay = 1;
+                twin_set_period(&config, kinds[kind].period);
         config.tau = 0.02;
         config.anchor_first = 1;
         config.anchor_period = 2;

@@ -354,9 +354,7 @@ static setting set(int32_t preset)
         }
         const size_t floats = (size_t)LOOKS * MOST * s.config.n_query_heads * s.config.dim_k;
         s.config.foreground = 1;
-        s.config.period = 5;
-        if (s.config.preset == DCI_KV_PRKV)
-                s.config.reorder_delay = 3;
+        twin_set_period(&s.config, 5);
         s.config.cluster_tokens = 8;
         s.config.contiguous = preset > PAGES;
         s.data = kv_random(&s.config, s.prompt + MORE, 100);

@@ -173,6 +173,7 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
 /* Pages by mean and deviation. */
 #define DEVIATIONS (-1)
 
+/* New ones come last: rows are drawn by the number here, and some numbers were chosen. */
 static const struct {
         int32_t preset, schedule; /* 0: the preset's */
         int32_t contiguous;
@@ -180,9 +181,7 @@ static const struct {
                {DCI_KV_QUEST, 0, 0},
                {DCI_KV_PAGEMEAN, 0, 0},
                {DCI_KV_ARKVALE, 0, 0},
-               {DEVIATIONS, 0, 0},
                {DCI_KV_CLUSTERKV, 0, 0},
-               {DCI_KV_RETROINFER, 0, 0},
                {DCI_KV_SKETCH_LOWBIT, 0, 0},
                {DCI_KV_SKETCH_SUMS, 0, 0},
                {DCI_KV_LOWBIT, 0, 0},
@@ -217,7 +216,11 @@ static const struct {
                {DCI_KV_ICECACHE, DCI_KV_PERIODIC, 0},
                {DCI_KV_ICECACHE, DCI_KV_ANCHOR, 0},
                {DCI_KV_ICECACHE, DCI_KV_AHEAD, 0},
-               {DCI_KV_ICECACHE, 0, 1}};
+               {DCI_KV_ICECACHE, 0, 1},
+               {DEVIATIONS, 0, 0},
+               {DCI_KV_RETROINFER, 0, 0},
+               {DCI_KV_PRKV, 0, 0},
+               {DCI_KV_PRKV, 0, 1}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
@@ -240,7 +243,7 @@ static dci_kv_config planned_config(size_t i)
         dci_kv_config config = config_of(planned[i].preset);
         config.schedule = planned[i].schedule;
         config.contiguous = planned[i].contiguous;
-        config.period = 5;
+        twin_set_period(&config, 5);
         config.tau = 0.02;
         config.anchor_first = 1; /* the first layer is dense, the last one uses the lists of the second */
         config.anchor_period = 3;
