@@ -357,8 +357,8 @@ def listing(make: Maker, draw: random.Random, seed: int, length: int) -> Sample:
     names, codes = keys(draw, 6), numbers(draw, 6)
     lines = [NEEDLE.format(*pair) for pair in zip(names, codes)]
     text = (
-        "\nQuestion: What are all six secret numbers in the text, in their order?\n"
-        f"Answer:\n1. The secret number of the {names[0]} is {codes[0]}.\n2. The secret number of the"
+        "\nQuestion: What has a secret number in the text, and which? All six, in their order:\n"
+        f"Answer:\n1. {names[0]}: {codes[0]}\n2."
     )
     question = Question(text, tuple(codes[1:]), 25 * 5, "\n\n")
     return Sample(make.around(draw, length, HIDDEN, lines, text), (question,))
