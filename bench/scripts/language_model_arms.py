@@ -27,16 +27,9 @@ import dci.transformers
 
 OWN = "own cache"
 OBSERVED = 64  # last queries of a prompt that are kept, as many as enable observes
-PAPER: dict[str, dict[str, Any]] = {
-    # IceCache, section 5 and its public code: two pages of 16 in front, two at the end.
-    "icecache": {"budget": 256, "sink": 32, "window": 32, "rollback": 32},
-    # ClusterKV, figure 10: 1,024 tokens.
-    "clusterkv": {"budget": 1024, "sink": 16},
-    # PRKV: 256 tokens without sink and window.
-    "prkv": {"budget": 336, "sink": 16, "window": 64},
-    # LouisKV, section 5.2, long inputs: 512 tokens without a sink of 32 and a buffer of 512.
-    "louiskv": {"budget": 1056, "sink": 32, "segment_buffer": 512},
-}
+# B of the papers, in tokens as each counts them: IceCache 5.2, ClusterKV figure 10, PRKV, LouisKV 5.2 (long inputs), and
+# FreeKV's sink and window of 512 with a page.
+PAPER = {"icecache": 256, "clusterkv": 1024, "prkv": 256, "louiskv": 512, "freekv": 1056}
 
 
 class Spec(NamedTuple):
@@ -51,17 +44,19 @@ class Spec(NamedTuple):
 
 
 def specs(presets: str, budgets: str, kept: str, config: str) -> list[Spec]:
-    """Those of the command line. kept: "common": every preset has the same budgets; "paper": each has its paper's sizes, and
-    those without have the budgets; or a file that has the options of enable by preset, as JSON."""
-    own: dict[str, dict[str, Any]] = {}
-    if kept != "common":
-        own = PAPER if kept == "paper" else json.loads(pathlib.Path(kept).read_text())
+    """Those of the command line. kept: "common": every preset has the same budgets, and what is kept counts; "paper": sizes
+    and accounting are those of each paper (docs/presets.md), and so are budgets where PAPER has one; or a file that has the
+    options of enable by preset, as JSON."""
     more, found = json.loads(config), list[Spec]()
+    own = {} if kept in ("common", "paper") else json.loads(pathlib.Path(kept).read_text())
+    if kept == "paper":
+        more["published"] = True
     for preset in [name for name in presets.split(",") if name]:
         if preset in own:
             found.append(Spec(preset, {**more, **own[preset]}))
-        else:
-            found.extend(Spec(preset, {**more, "budget": int(budget)}) for budget in budgets.split(","))
+            continue
+        given = [PAPER[preset]] if kept == "paper" and preset in PAPER else map(int, budgets.split(","))
+        found.extend(Spec(preset, {**more, "budget": budget}) for budget in given)
     return found
 
 
