@@ -132,7 +132,7 @@ START_TEST(bad_choices_are_refused)
         INVALID((c.preset = DCI_KV_SKETCH_LOWBIT, c.preselect = 2.0), "preselect is 2", "tail LOWBIT");
         INVALID((c.combine = DCI_KV_COMBINE_EACH, c.preselect = 2.0), "preselect is 2", "combine EACH");
         INVALID((c.preset = DCI_KV_SKETCH_GROUPS, c.select = DCI_KV_SELECT_RECENT), "preselect is 24", "select RECENT");
-        INVALID(c.query_head_lists = 2, "query_head_lists is 2", "0 to 1");
+        INVALID(c.query_head_lists = 2, "query_head_lists is 2", "0 or 1");
         INVALID(c.reserved_end = 1, "reserved_end is 1", "0");
         INVALID((c.query_head_lists = 1, c.n_query_heads = c.n_kv_heads = 3), "with 3 query heads and 3 kv heads",
                 "a list of its own anyway");
