@@ -187,17 +187,14 @@ static void draw_schedule(life *l)
                 c->schedule = DCI_KV_PERIODIC + (int32_t)below(l, 4);
 }
 
-/* Lists of query heads, half of the times that there may be some. */
+/* Now and then a list for each query head, where a query selects. */
 static void draw_heads(life *l)
 {
         dci_kv_config *c = &l->config;
-        if (c->n_query_heads == c->n_kv_heads || below(l, 2) == 0)
-                return;
-        if (c->preset == DCI_KV_PRKV || c->select == DCI_KV_SELECT_NONE || c->select == DCI_KV_SELECT_RECENT)
-                return;
-        c->query_head_lists = c->select == DCI_KV_SELECT_SCAN || c->select == DCI_KV_SELECT_TREE ||
-                              (c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING &&
-                               c->preset != DCI_KV_SNAPKV && c->preset != DCI_KV_LOWBIT);
+        const bool scans = c->preset != DCI_KV_FULL && c->preset != DCI_KV_STREAMING && c->preset != DCI_KV_SNAPKV &&
+                           c->preset != DCI_KV_LOWBIT;
+        if (c->n_query_heads > c->n_kv_heads && c->preset != DCI_KV_PRKV && c->select != DCI_KV_SELECT_NONE)
+                c->query_head_lists = c->select == 0 ? scans && below(l, 2) : c->select == DCI_KV_SELECT_SCAN;
 }
 
 /* What counts, a share of the tokens, and what goes with some groups alone. */
@@ -298,16 +295,15 @@ static void check_rows(life *l)
                 return;
         const size_t layer = below(l, l->config.n_layers), head = below(l, l->config.n_kv_heads);
         const size_t first = below(l, o->model.n), n = 1 + below(l, o->model.n - first < 40 ? o->model.n - first : 40);
-        const dci_kv_config *c = &l->config;
         float keys[40 * 16], values[40 * 16], wide[40 * 16];
         ck_ok(dci_kv_read(l->kv, layer, o->id, head, first, n, keys, values));
         const size_t of = layer * o->model.n_kv_heads + head * o->model.share;
-        const float *wanted_keys = o->model.keys[of] + first * c->dim_k,
-                    *wanted_values = o->model.values[of] + first * c->dim_v;
-        dci_kernels_scalar.to_f32[c->dtype - 1](keys, n * c->dim_k, wide);
-        test_hold(memcmp(wide, wanted_keys, n * c->dim_k * sizeof *wide) == 0);
-        dci_kernels_scalar.to_f32[c->dtype - 1](values, n * c->dim_v, wide);
-        test_hold(memcmp(wide, wanted_values, n * c->dim_v * sizeof *wide) == 0);
+        const float *wanted_keys = o->model.keys[of] + first * l->config.dim_k,
+                    *wanted_values = o->model.values[of] + first * l->config.dim_v;
+        dci_kernels_scalar.to_f32[l->config.dtype - 1](keys, n * l->config.dim_k, wide);
+        test_hold(memcmp(wide, wanted_keys, n * l->config.dim_k * sizeof *wide) == 0);
+        dci_kernels_scalar.to_f32[l->config.dtype - 1](values, n * l->config.dim_v, wide);
+        test_hold(memcmp(wide, wanted_values, n * l->config.dim_v * sizeof *wide) == 0);
 }
 
 /* One layer of what some sequences saw. */

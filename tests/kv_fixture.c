@@ -509,7 +509,7 @@ void kv_decode_all(dci_kv *kv, int64_t sequence, const kv_data *data, size_t fro
 static void lawful_list(const kv_seen *seen, size_t layer, size_t i, size_t h, const int32_t *blocks, const char *what)
 {
         const dci_kv_plan *plan = &seen->plans[layer];
-        const size_t pages = seen->page_tokens;
+        const size_t pages = seen->page_tokens, heads = seen->n_kv_heads, head = h * heads / plan->n_lists;
         size_t n;
         const int32_t *list = kv_list(seen, layer, i, h, &n);
         const int32_t *slots = plan->slots + (i * plan->n_lists + h) * plan->stride;
@@ -521,8 +521,7 @@ static void lawful_list(const kv_seen *seen, size_t layer, size_t i, size_t h, c
                         ck_abort_msg("%s: layer %zu, head %zu: position %d at %zu, after %d, wanted %d to %d", what,
                                      layer, h, list[t], t, t > 0 ? list[t - 1] : -1, plan->sink_end[i],
                                      plan->recent_begin[i]);
-                const size_t at = (size_t)list[t], page = (size_t)blocks[at / pages] * seen->n_kv_heads +
-                                                          h * seen->n_kv_heads / plan->n_lists;
+                const size_t at = (size_t)list[t], page = (size_t)blocks[at / pages] * heads + head;
                 if ((size_t)slots[t] != page * pages + at % pages)
                         ck_abort_msg("%s: layer %zu, head %zu: position %d has slot %d, wanted %zu", what, layer, h,
                                      list[t], slots[t], page * pages + at % pages);
