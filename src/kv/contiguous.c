@@ -439,7 +439,9 @@ void dci_kv_free_changes(dci_kv *kv, dci_kv_changes *changes)
 
 int32_t *dci_kv_copy_places(const dci_kv *kv, const dci_kv_sequence *sequence, size_t copied, size_t head)
 {
-        return sequence->copy.places + (copied * kv->config.n_kv_heads + head) * sequence->copy.place_capacity;
+        const dci_kv_copy *copy = &sequence->copy;
+        const size_t before = (copied * kv->config.n_kv_heads + head) * copy->place_capacity;
+        return copy->places == NULL ? NULL : copy->places + before;
 }
 
 /* --- sequences ---------------------------------------------------------------------------------------------------- */
