@@ -162,7 +162,8 @@ void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
                 dci_kv_tree_release(kv, head->tree);
                 *head = (dci_kv_head){.n_plans = head->n_plans,
                                       .n_decisions = head->n_decisions,
-                                      .n_corrections = head->n_corrections};
+                                      .n_corrections = head->n_corrections,
+                                      .vote_counts = head->vote_counts};
         }
 }
 
