@@ -176,6 +176,7 @@ set(dci_sources
     src/kv/stages/summary_codes.c
     src/kv/stages/summary_keys.c
     src/kv/stages/summary_pages.c
+    src/kv/stages/summary_votes.c
     src/kv/stages/tail_drop.c
     src/kv/stages/tail_lists.c
     src/kv/stages/tail_lowbit.c

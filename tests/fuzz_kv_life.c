@@ -150,6 +150,10 @@ static void draw_stages(life *l)
                 draw_refining(l);
                 return;
         }
+        if (c->preset == DCI_KV_PARISKV) {
+                c->vote_share = 0.25 * (double)below(l, 5);
+                c->candidate_share = 0.25 * (double)below(l, 5);
+        }
         const bool codes = c->preset >= DCI_KV_LOWBIT && c->preset <= DCI_KV_SKETCH_LOWBIT;
         if (below(l, 3) == 0)
                 c->tail = codes ? 1 + (int32_t)below(l, DCI_KV_TAILS) : DCI_KV_TAIL_SUMS;

@@ -14,8 +14,9 @@ static const int32_t kv_presets[] = {DCI_KV_FULL,      DCI_KV_TOPK,          DCI
                                      DCI_KV_PAGEMEAN,  DCI_KV_QUEST,         DCI_KV_ARKVALE,       DCI_KV_LOWBIT,
                                      DCI_KV_SKETCH,    DCI_KV_SKETCH_SUMS,   DCI_KV_SKETCH_LOWBIT, DCI_KV_ICECACHE,
                                      DCI_KV_CLUSTERKV, DCI_KV_PRKV,          DCI_KV_LOUISKV,       DCI_KV_RETROINFER,
-                                     DCI_KV_FREEKV,    DCI_KV_SKETCH_GROUPS, DCI_KV_SKETCH_VERIFY, KV_LEARNED};
-enum { KV_N_PRESETS = 19, KV_N_KINDS = 20, KV_MOST_TURNS = 64, KV_OBSERVED = 64 };
+                                     DCI_KV_FREEKV,    DCI_KV_SKETCH_GROUPS, DCI_KV_SKETCH_VERIFY, DCI_KV_PARISKV,
+                                     KV_LEARNED};
+enum { KV_N_PRESETS = 20, KV_N_KINDS = 21, KV_MOST_TURNS = 64, KV_OBSERVED = 64 };
 
 /* Defaults but for these; no layer is dense. Of sketch+groups so few groups that they are not all. */
 dci_kv_config kv_config(int32_t preset, size_t n_layers, size_t n_kv_heads, size_t group, size_t dim);

@@ -104,7 +104,7 @@ static const struct {
         {"kv --trace t --preset full,", "each once, not 'full,'"},
         {"kv --trace t --preset full,full", "each once, not 'full,full'"},
         {"kv --trace t --preset all,full", "sketch+lowbit, icecache, clusterkv, prkv, louiskv, retroinfer, freekv, "
-                                           "sketch+groups, sketch+verify, each once, not 'all,full'"},
+                                           "sketch+groups, sketch+verify, pariskv, each once, not 'all,full'"},
         {"kv --trace t --budget 0", "--budget wants integers of 1 to 134217728"},
         {"kv --trace t --budget 128,", "not '128,'"},
         {"kv --trace t --kept none", "--kept wants one of common, paper, not 'none'"},
@@ -251,7 +251,7 @@ static const struct {
                "N;--page-tokens N;--seed N;--updates LIST;--tau X;--retrieval-rate R;--anchor FOLDER;"
                "--every N;--judged-only;--threads N;--isa NAME;--json FILE;full;topk;streaming;snapkv;"
                "pagemean;quest;arkvale;lowbit;sketch;sketch+sums;sketch+lowbit;icecache;clusterkv;prkv;"
-               "louiskv;retroinfer;freekv;sketch+groups;sketch+verify"},
+               "louiskv;retroinfer;freekv;sketch+groups;sketch+verify;pariskv"},
         {"ann", "--promotion-prob;--page-rows;--top-nodes;--cell-simp-indices;--field-of-view;mdci;"
                 "--group ;--group-union;total s;groups/s"},
         {"growth", "--sizes;--dim;--latent;--noise;--queries;--recall;--field-of-view;--repeat"},

@@ -52,10 +52,10 @@ static trace open_own(size_t group)
 
 /* --- the report ------------------------------------------------------------------------------------------------------------------ */
 
-static const char *const presets[] = {"full",          "topk",     "streaming",     "snapkv",       "pagemean",
-                                      "quest",         "arkvale",  "lowbit",        "sketch",       "sketch+sums",
-                                      "sketch+lowbit", "icecache", "clusterkv",     "prkv",         "louiskv",
-                                      "retroinfer",    "freekv",   "sketch+groups", "sketch+verify"};
+static const char *const presets[] = {"full",          "topk",     "streaming",     "snapkv",        "pagemean",
+                                      "quest",         "arkvale",  "lowbit",        "sketch",        "sketch+sums",
+                                      "sketch+lowbit", "icecache", "clusterkv",     "prkv",          "louiskv",
+                                      "retroinfer",    "freekv",   "sketch+groups", "sketch+verify", "pariskv"};
 enum { N_PRESETS = sizeof presets / sizeof *presets };
 
 /* What every row of a preset that was played has. */

@@ -94,11 +94,11 @@ END_TEST
 
 START_TEST(bad_choices_are_refused)
 {
-        INVALID(c.preset = 0, "preset is 0", "19");
-        INVALID(c.preset = 20, "preset is 20", "19");
+        INVALID(c.preset = 0, "preset is 0", "20");
+        INVALID(c.preset = 21, "preset is 21", "20");
         INVALID(c.group = 7, "group is 7", "expected TOKEN, PAGE, TREE, CLUSTER, SEGMENT or REORDERED, or 0 for");
         INVALID(c.group = -1, "group is -1", "or REORDERED");
-        INVALID(c.summary = 10, "summary is 10", "or MEAN_STD");
+        INVALID(c.summary = 11, "summary is 11", "or VOTES");
         INVALID(c.select = 8, "select is 8", "or STATIC");
         INVALID(c.schedule = 7, "schedule is 7", "or AHEAD");
         INVALID(c.tail = 4, "tail is 4", "DROP, SUMS or LOWBIT");
@@ -172,6 +172,11 @@ START_TEST(bad_clusters_are_refused)
         INVALID(c.deviation_weight = -0.1, "deviation_weight is -0.1", "0 to 100");
         INVALID(c.deviation_weight = 101, "deviation_weight is 101", "0 to 100");
         INVALID(c.deviation_weight = (double)NAN, "deviation_weight is nan", "0 to 100");
+        INVALID(c.vote_share = 1.5, "vote_share is 1.5", "as published");
+        INVALID(c.candidate_share = -0.25, "candidate_share is -0.25", "as published");
+        INVALID((c.preset = DCI_KV_PARISKV, c.verify = 2.0), "verify is 2", "summary VOTES");
+        INVALID((c.preset = DCI_KV_PARISKV, c.tail = DCI_KV_TAIL_LOWBIT), "tail LOWBIT", "summary VOTES");
+        INVALID((c.preset = DCI_KV_PAGEMEAN, c.summary = DCI_KV_SUMMARY_VOTES), "summary VOTES", "group PAGE");
         INVALID(c.estimate_share = 1.5, "estimate_share is 1.5", "0 to 1");
         INVALID(c.estimate_share = (double)NAN, "estimate_share is nan", "0 to 1");
         INVALID((c.preset = DCI_KV_CLUSTERKV, c.summary = DCI_KV_SUMMARY_CODES), "summary CODES", "group CLUSTER");
@@ -337,7 +342,7 @@ START_TEST(defaults_are_those_of_the_header)
                   c.segment_least == 0);
         ck_assert(c.tree_promotion == 0.03 && c.tree_field_of_view == 0 && c.tree_tokens == 0);
         ck_assert(c.tree_promotion_subseq == 0.0 && c.tree_simple_indices == 0 && c.tree_retrieve == 0.0 &&
-                  c.deviation_weight == 0.0);
+                  c.deviation_weight == 0.0 && c.vote_share == 0.0 && c.candidate_share == 0.0);
         dci_layer_config layer;
         ck_ok(dci_layer_config_init(&layer, sizeof layer));
         ck_assert(layer.mode == DCI_KV_LAYER_SPARSE && layer.sliding_window == 0 && layer.logit_cap == 0.0);
@@ -375,6 +380,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 {DCI_KV_FREEKV, "freekv", 2, 5, 3, 6, 1, 32, 16, 64},
                 {DCI_KV_SKETCH_GROUPS, "sketch+groups", 1, 6, 3, 1, 1, 16, 16, 64},
                 {DCI_KV_SKETCH_VERIFY, "sketch+verify", 1, 7, 3, 1, 3, 16, 16, 64},
+                {DCI_KV_PARISKV, "pariskv", 1, 10, 3, 1, 1, 16, 4, 64},
         };
         ck_assert_uint_eq(COUNT(rows), KV_N_PRESETS);
         for (size_t i = 0; i < COUNT(rows); i++) {
@@ -396,7 +402,7 @@ START_TEST(presets_are_rows_of_the_table_of_systems)
                 dci_kv_destroy(kv);
         }
         ck_assert_str_eq(dci_kv_preset_name(0), "unknown");
-        ck_assert_str_eq(dci_kv_preset_name(20), "unknown");
+        ck_assert_str_eq(dci_kv_preset_name(21), "unknown");
         ck_assert_int_eq(dci_kv_preset_of("sketches"), 0);
         ck_assert_int_eq(dci_kv_preset_of(NULL), 0);
 }

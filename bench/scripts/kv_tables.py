@@ -50,7 +50,7 @@ import math
 import statistics
 
 PUBLISHED = {"streaming", "snapkv", "pagemean", "quest", "arkvale", "icecache", "clusterkv", "prkv", "louiskv", "retroinfer",
-             "freekv"}
+             "freekv", "pariskv"}
 ASIDE = {"full", "topk"}
 VERIFIED = {"sketch+verify": 4}  # the preset's `verify`
 SIDES = ("published", "ours", "codes only")  # compared; the fourth column is a part of the second

@@ -68,8 +68,10 @@ enum {
         DCI_KV_SKETCH_GROUPS = 18,
         /** sketch+lowbit with learned keys of 2 bits; keys rank again four times as many tokens as there is room for */
         DCI_KV_SKETCH_VERIFY = 19,
+        /** tokens by votes of their signs, then the best of those by 4-bit codes (ParisKV; Qi et al. 2026) */
+        DCI_KV_PARISKV = 20,
         /** the largest number */
-        DCI_KV_PRESETS = 19
+        DCI_KV_PRESETS = 20
 };
 
 /** First choice: which tokens are a group. */
@@ -109,7 +111,12 @@ enum {
         DCI_KV_SUMMARY_TREE = 8,
         /** mean and variance per coordinate, q . mean + deviation_weight * sqrt(sum q_j^2 variance_j) */
         DCI_KV_SUMMARY_MEAN_STD = 9,
-        DCI_KV_SUMMARIES = 9
+        /**
+         * signs of blocks of 8 randomly rotated coordinates, which vote for candidates, and 4 bits per coordinate, which
+         * rank those; see vote_share
+         */
+        DCI_KV_SUMMARY_VOTES = 10,
+        DCI_KV_SUMMARIES = 10
 };
 
 /** Third choice: how queries select. */
@@ -345,7 +352,7 @@ typedef struct dci_kv_config {
          * summaries, rollback
          */
         size_t budget;
-        size_t sink;   /**< default DCI_KV_PRESET: 16, streaming 4. Groups begin after it */
+        size_t sink;   /**< default DCI_KV_PRESET: 16, streaming and pariskv 4. Groups begin after it */
         size_t window; /**< default DCI_KV_PRESET: 64 */
         /** tokens that dci_kv_truncate removes at no cost; default 64; less than the window means the window */
         size_t rollback;
@@ -568,6 +575,23 @@ typedef struct dci_kv_config {
          */
         int32_t query_head_lists;
         int32_t reserved_end; /**< zero */
+        /*
+         * SUMMARY_VOTES (ParisKV; Qi et al. 2026), with GROUP_TOKEN. A key is rotated at random, by the seed alone, so
+         * that its codes never change, and cut into blocks of 8 coordinates (the last one filled with zeros). Per block
+         * it has its 8 signs, 4 bits for each coordinate of its direction, and a weight: dim_k / 8 * 7 bytes, 112 at
+         * dim 128. With SELECT_SCAN, in each block the 256 possible codes are ranked by their product with the mean
+         * query of the group; a candidate has 6, 5, .., 1 votes from a block if its code is among the best that 0.05,
+         * 0.15, 0.3, 0.5, 0.75, 1 times vote_share of all candidates have, the last code counted whole. The ceil of
+         * candidate_share of all candidates, those with most votes (no fewer than the longest list has; equal ones by
+         * position), are then ranked by their estimated scores as `combine` says, MEAN being as published. No key is
+         * read. Where all are candidates there is no vote. Cost: of a plan, a byte and a look-up per block and
+         * candidate, and 6 bytes per block of those that are ranked; dim_k / 8 KiB per layer, sequence and kv head for
+         * counts of codes.
+         */
+        /** (0, 1]; 0 (default): as published by the number of candidates, 0.5, from 5,000 0.3, 10,000 0.25, 30,000 0.2 */
+        double vote_share;
+        /** (0, 1]; 1: all candidates are ranked; 0 (default): as published, 0.5, from 5,000 0.25, 10,000 0.2, 30,000 0.1 */
+        double candidate_share;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
 

@@ -42,7 +42,7 @@ NUMBERS = ("key_bits", "value_bits")
 FLAGS = ("frozen_prompt", "foreground", "tree_tokens", "sums_whole", "observed_keep", "contiguous", "query_head_lists")
 REALS = (
     *("scale", "refit", "estimate_share", "tau", "tree_promotion", "verify", "preselect", "static_share", "budget_share"),
-    *("tree_promotion_subseq", "tree_retrieve", "deviation_weight"),
+    *("tree_promotion_subseq", "tree_retrieve", "deviation_weight", "vote_share", "candidate_share"),
 )
 
 

@@ -27,11 +27,13 @@ KV_PRESETS = {
     "freekv": 17,
     "sketch+groups": 18,
     "sketch+verify": 19,
+    "pariskv": 20,
 }
 KV_GROUPS = {"token": 1, "page": 2, "tree": 3, "cluster": 4, "segment": 5, "reordered": 6}
 KV_SUMMARIES = {
     **{"none": 1, "keys": 2, "mean": 3, "minmax": 4, "cuboid": 5, "codes": 6, "learned": 7, "tree": 8},
     "mean_std": 9,
+    "votes": 10,
 }
 KV_CHOICES = {"none": 1, "all": 2, "scan": 3, "observed": 4, "recent": 5, "tree": 6, "static": 7}
 KV_SCHEDULES = {"every_step": 1, "once": 2, "periodic": 3, "boundary": 4, "anchor": 5, "ahead": 6}
@@ -158,6 +160,8 @@ class KVConfig(ctypes.Structure):
         ("reorder_delay", c_size_t),
         ("query_head_lists", c_int32),
         ("reserved_end", c_int32),
+        ("vote_share", c_double),
+        ("candidate_share", c_double),
     ]
 
 

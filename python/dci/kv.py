@@ -57,7 +57,8 @@ class KVCache(KVBase):
     scale       of q . k; None: 1 / sqrt(dim_k).
     page_tokens 8, 16, 32 or 64; None: the preset's.
     group       which tokens lie together: "token", "page", "tree", "cluster", "segment", "reordered".
-    summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree", "mean_std".
+    summary     what stays of a group: "none", "keys", "mean", "minmax", "cuboid", "codes", "learned", "tree", "mean_std",
+                "votes".
     select      how queries select: "none", "all", "scan", "observed", "recent", "tree", "static".
     schedule    when it is decided again: "every_step", "once", "periodic", "boundary", "anchor", "ahead".
     tail        what becomes of the others: "drop", "sums", "lowbit".
@@ -104,6 +105,9 @@ class KVCache(KVBase):
     query_head_lists
                 each query head has a list of its own, with the whole budget; None: as published, or the query heads of a kv
                 head share one. Not on a device.
+    vote_share, candidate_share
+                summary "votes": the share of the candidates that gets votes in a block, and the share that is ranked by
+                4-bit codes; None: as published, by the number of candidates.
     context     threads and instruction set; None: default_context().
     choose      the name of select in 0.1, with a warning.
 
@@ -194,6 +198,8 @@ class KVCache(KVBase):
         contiguous: bool = False,
         reorder_delay: SupportsIndex | None = None,
         query_head_lists: bool | None = None,
+        vote_share: float | None = None,
+        candidate_share: float | None = None,
         context: Context | None = None,
         choose: str | None = None,
     ) -> None:

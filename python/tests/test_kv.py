@@ -284,7 +284,7 @@ KEPT = {
     **{"full": 1.0, "topk": 0.9999, "streaming": 0.38, "snapkv": 0.93, "pagemean": 0.44, "quest": 0.71, "arkvale": 0.56},
     **{"lowbit": 0.10, "sketch": 0.995, "sketch+sums": 0.995, "sketch+lowbit": 0.995, "icecache": 0.96, "clusterkv": 0.97},
     **{"prkv": 0.96, "louiskv": 0.97, "retroinfer": 0.97, "freekv": 0.54},
-    **{"sketch+groups": 0.99, "sketch+verify": 0.995},
+    **{"sketch+groups": 0.99, "sketch+verify": 0.995, "pariskv": 0.9},
 }
 
 

@@ -11,6 +11,7 @@
 #include "kv/pool.h"
 #include "kv/prompt.h"
 #include "kv/sequence.h"
+#include "kv/stages/summary_votes.h"
 #include "kv/tree/tree.h"
 
 /* The layout's arrays are the caller's: copies of them. */
@@ -65,6 +66,7 @@ static dci_status set_up(dci_kv *kv)
         DCI_TRY(copy_layout(kv));
         DCI_TRY(set_layers(kv));
         DCI_TRY(dci_kv_tree_draw_directions(kv));
+        DCI_TRY(dci_kv_vote_draw_signs(kv));
         DCI_TRY(dci_kv_pool_init(kv));
         dci_kv_copies_init(kv);
         return DCI_OK;
@@ -121,6 +123,7 @@ void dci_kv_destroy(dci_kv *kv)
         dci_kv_free(kv, kv->free_areas, 2 * kv->building.n_areas * sizeof *kv->free_areas);
         dci_kv_free(kv, kv->workers, kv->worker_capacity * sizeof *kv->workers);
         dci_kv_free(kv, kv->tree_directions, dci_kv_tree_directions_bytes(kv));
+        dci_kv_vote_free_signs(kv);
         dci_kv_free(kv, kv->layer_modes, n_layers);
         dci_kv_free(kv, kv->layout_keys, n_layers * sizeof *kv->layout_keys);
         dci_kv_free(kv, kv->layout_values, n_layers * sizeof *kv->layout_values);

@@ -13,8 +13,8 @@
 #include "sketch/coder.h"
 
 static const char *const groups[DCI_KV_GROUPS] = {"TOKEN", "PAGE", "TREE", "CLUSTER", "SEGMENT", "REORDERED"};
-static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",  "KEYS",    "MEAN", "MINMAX",  "CUBOID",
-                                                        "CODES", "LEARNED", "TREE", "MEAN_STD"};
+static const char *const summaries[DCI_KV_SUMMARIES] = {"NONE",  "KEYS",    "MEAN", "MINMAX",   "CUBOID",
+                                                        "CODES", "LEARNED", "TREE", "MEAN_STD", "VOTES"};
 static const char *const selects[DCI_KV_CHOICES] = {"NONE", "ALL", "SCAN", "OBSERVED", "RECENT", "TREE", "STATIC"};
 static const char *const schedules[DCI_KV_SCHEDULES] = {"EVERY_STEP", "ONCE",   "PERIODIC",
                                                         "BOUNDARY",   "ANCHOR", "AHEAD"};
@@ -95,7 +95,9 @@ static const dci_field fields[] = {FIELD(preset, DCI_KV_SKETCH, 1, DCI_KV_PRESET
                                    FIELD(tree_keys, 0, DCI_KV_TREE_EXACT, DCI_KV_TREE_KEYS, .names = tree_keys),
                                    FIELD(reorder_delay, -1, 0, DCI_KV_MAX_TOKENS),
                                    FIELD(query_head_lists, 0, 0, 1),
-                                   FIELD(reserved_end, 0, 0, 0)};
+                                   FIELD(reserved_end, 0, 0, 0),
+                                   FIELD(vote_share, 0, 0, 1, .open = true, .means = "as published"),
+                                   FIELD(candidate_share, 0, 0, 1, .open = true, .means = "as published")};
 
 dci_status dci_layer_config_init(dci_layer_config *config, size_t struct_size)
 {
@@ -237,7 +239,8 @@ static const dci_kv_summary *const summary_stages[DCI_KV_SUMMARIES + 1] = {NULL,
                                                                            &dci_kv_summary_codes,
                                                                            &dci_kv_summary_learned,
                                                                            &dci_kv_summary_tree,
-                                                                           &dci_kv_summary_mean_std};
+                                                                           &dci_kv_summary_mean_std,
+                                                                           &dci_kv_summary_votes};
 static const dci_kv_tail *const tail_stages[DCI_KV_TAILS + 1] = {NULL, &dci_kv_tail_drop, &dci_kv_tail_sums,
                                                                  &dci_kv_tail_lowbit};
 

@@ -23,6 +23,7 @@
 #include "dci/kv.h"
 #include "kv/former.h"
 #include "simd/kernels.h"
+#include "sketch/rotate.h"
 
 /* Tokens of a chunk: a multiple of every page and of DCI_CODE_ROWS. */
 #define DCI_KV_CHUNK ((size_t)512)
@@ -98,6 +99,7 @@ struct dci_kv {
         /* Nodes by level among the first tree_tokens candidates: the last count. */
         size_t tree_tokens, tree_counts[DCI_KV_TREE_LEVELS];
         float *tree_directions; /* of simple indices, with the lift as their last coordinate; NULL: there are none */
+        dci_rotation vote_rotation; /* SUMMARY_VOTES */
         dci_kv_scratch plans, building;
         bool clustered;           /* groups are clusters, not chunks */
         dci_kv_former former;     /* builds groups */

@@ -9,6 +9,7 @@
 #include "kv/plan_scratch.h"
 #include "kv/stages/select.h"
 #include "kv/stages/summary_codes.h"
+#include "kv/stages/summary_votes.h"
 #include "kv/tree/tree.h"
 #include "simd/topk.h"
 
@@ -45,8 +46,10 @@ static size_t lists_bytes(const dci_kv *kv, size_t n_tokens)
         return lists * dci_kv_ranked(kv, n_tokens) * sizeof(int32_t);
 }
 
-static size_t units_bytes(const dci_kv *kv)
+static size_t units_bytes(const dci_kv *kv, size_t n_tokens)
 {
+        if (dci_kv_votes(kv))
+                return score_stride(kv, n_tokens) * sizeof(int32_t);
         return dci_kv_preselects(kv) ? (dci_kv_preselected(&kv->config) + 1) * sizeof(int32_t) : 0;
 }
 
@@ -62,7 +65,7 @@ static size_t place_query(const dci_kv *kv, size_t n_tokens, dci_kv_query *ask, 
                                         {list, kv->stages->schedule.lists ? &ask->ranked : NULL},
                                         {taken_bytes(kv, n_tokens), &ask->taken},
                                         {lists_bytes(kv, n_tokens), &ask->lists},
-                                        {units_bytes(kv), &ask->units},
+                                        {units_bytes(kv, n_tokens), &ask->units},
                                         {work_bytes(kv, n_tokens), &ask->work}};
         ask->ld = ld;
         return DCI_ARENA(parts, memory);

@@ -40,6 +40,7 @@ static const dci_kv_preset presets[] = {
     {DCI_KV_FREEKV,        "freekv",         DCI_KV_GROUP_PAGE,  DCI_KV_SUMMARY_CUBOID,  DCI_KV_SELECT_SCAN,     DCI_KV_AHEAD,      DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 32, 16, 64, CODES, CLUSTERS, COUNTS},
     {DCI_KV_SKETCH_GROUPS, "sketch+groups",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_CODES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES_GROUPS, CLUSTERS, COUNTS},
     {DCI_KV_SKETCH_VERIFY, "sketch+verify",  DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_LEARNED, DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_LOWBIT, DCI_KV_COMBINE_SOFTMAX, 16, 16, 64, CODES_VERIFY, CLUSTERS, COUNTS},
+    {DCI_KV_PARISKV,       "pariskv",        DCI_KV_GROUP_TOKEN, DCI_KV_SUMMARY_VOTES,   DCI_KV_SELECT_SCAN,     DCI_KV_EVERY_STEP, DCI_KV_TAIL_DROP,   DCI_KV_COMBINE_MEAN,    16,  4, 64, CODES, CLUSTERS, COUNTS},
 };
 /* clang-format on */
 
@@ -59,6 +60,7 @@ static const dci_kv_published published[] = {
     {DCI_KV_LOUISKV,    DCI_KV_COUNT_SELECTED,        0,                   16,  32,   0, 512, 0.85, 0},
     {DCI_KV_RETROINFER, DCI_KV_COUNT_SELECTED,        0,                   16,   4,  64,   0, 0.0,  0},
     {DCI_KV_FREEKV,     DCI_KV_COUNT_ALL,             0,                   32, 512, 512,   0, 0.8,  0},
+    {DCI_KV_PARISKV,    DCI_KV_COUNT_SELECTED,        0,                   16,   4, 512,   0, 0.0,  0},
 };
 /* clang-format on */
 

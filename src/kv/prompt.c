@@ -16,6 +16,7 @@
 #include "kv/queries.h"
 #include "kv/stages/reorder.h"
 #include "kv/stages/select.h"
+#include "kv/stages/summary_votes.h"
 #include "kv/summaries.h"
 #include "kv/tree/tree.h"
 
@@ -138,6 +139,7 @@ static dci_status copy_observed(dci_kv *kv, dci_kv_layer *layer, size_t n_positi
 
 void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
 {
+        dci_kv_vote_truncate(kv, layer, 0);
         dci_kv_release_chunks(kv, layer, 0);
         dci_kv_release_clusters(kv, layer, 0);
         dci_kv_free(kv, layer->observed, layer->observed_bytes);
@@ -160,7 +162,8 @@ void dci_kv_cancel_prompt(dci_kv *kv, dci_kv_layer *layer)
                 dci_kv_tree_release(kv, head->tree);
                 *head = (dci_kv_head){.n_plans = head->n_plans,
                                       .n_decisions = head->n_decisions,
-                                      .n_corrections = head->n_corrections};
+                                      .n_corrections = head->n_corrections,
+                                      .vote_counts = head->vote_counts};
         }
 }
 

@@ -15,12 +15,14 @@
 #include "kv/sequence.h"
 #include "kv/stages/reorder.h"
 #include "kv/stages/schedule.h"
+#include "kv/stages/summary_votes.h"
 #include "kv/transform.h"
 #include "kv/tree/tree.h"
 
 static size_t layers_bytes(const dci_kv *kv)
 {
-        return kv->config.n_layers * (sizeof(dci_kv_layer) + kv->config.n_kv_heads * sizeof(dci_kv_head));
+        const size_t head = sizeof(dci_kv_head) + dci_kv_vote_counts_bytes(kv);
+        return kv->config.n_layers * (sizeof(dci_kv_layer) + kv->config.n_kv_heads * head);
 }
 
 /* One array of three parts: sequences, and room for those of a call, twice. */
@@ -70,6 +72,9 @@ dci_status dci_kv_new_sequence(dci_kv *kv, dci_kv_sequence **out)
                 sequence->layers[i].sequence = sequence;
                 sequence->layers[i].number = i;
         }
+        unsigned char *counts = (unsigned char *)(heads + kv->config.n_layers * kv->config.n_kv_heads);
+        for (size_t i = 0; i < kv->config.n_layers * kv->config.n_kv_heads && dci_kv_votes(kv); i++)
+                heads[i].vote_counts = (uint32_t *)(void *)(counts + i * dci_kv_vote_counts_bytes(kv));
         dci_kv_place_selection_cache(kv, sequence);
         for (size_t i = 0; i < kv->config.n_layers; i++)
                 if (sequence->layers[i].selection != NULL)
@@ -206,6 +211,7 @@ static void cut_layer(dci_kv *kv, dci_kv_layer *layer, size_t n)
         layer->n_grouped = dci_kv_grouped_within(kv, layer, n);
         layer->n_missing = layer->n_missing < layer->n_grouped ? layer->n_missing : layer->n_grouped;
         layer->copied = false;
+        dci_kv_vote_truncate(kv, layer, layer->n_grouped);
         for (size_t h = 0; h < kv->config.n_kv_heads; h++)
                 if (layer->heads[h].tree != NULL)
                         dci_kv_tree_truncate(kv, layer, h, layer->heads[h].tree, layer->n_grouped);
@@ -286,10 +292,13 @@ static dci_status fork_layer(dci_kv *kv, const dci_kv_layer *from, size_t n, dci
                 if (status != DCI_OK)
                         break;
                 int32_t *fixed = head->fixed;
+                uint32_t *counts = head->vote_counts;
                 const size_t capacity = head->fixed_capacity;
                 *head = *source;
                 head->fixed = fixed;
                 head->fixed_capacity = capacity;
+                head->vote_counts = counts;
+                head->n_counted = 0;
                 head->keys = made(source->keys);
                 head->values = made(source->values);
                 head->n_plans = head->n_decisions = head->n_corrections = 0;

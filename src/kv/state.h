@@ -28,7 +28,9 @@ struct dci_kv_head {
         double sum_latest, sum_now; /* squared distortion: of the last whole span of tokens, and since */
         uint32_t n_latest, n_now;
         int32_t refits;
-        dci_kv_tree *tree;                            /* GROUP_TREE; NULL without candidates */
+        dci_kv_tree *tree;     /* GROUP_TREE; NULL without candidates */
+        uint32_t *vote_counts; /* SUMMARY_VOTES, [block][code]: of the first n_counted candidates; else NULL */
+        size_t n_counted;
         uint64_t n_plans, n_decisions, n_corrections; /* as in dci_kv_sequence_info */
 };
 

@@ -155,6 +155,15 @@ typedef struct dci_kernels {
         void (*add_doubles)(double *to, const double *from, double factor, size_t n);
         void (*add_two_doubles)(double *to, const double *a, double by_a, const double *b, double by_b, size_t n);
         void (*turn_doubles)(double *upper, double *lower, double c, double s, size_t n);
+
+        /* out[i] = sum over b < n_blocks of tables[256 b + codes[b * ld + i]], i < n. Exact: sums are below 2^16. */
+        void (*add_looked_up)(const uint8_t *codes, size_t ld, size_t n_blocks, const uint8_t *tables, size_t n,
+                              uint16_t *out);
+
+        /* Coordinate j of block b, of eight: nibble j of the four bytes from codes + 4 b on; its lower three bits are
+         * the number of a level, the highest one is set if it is negative. The weights of blocks follow the codes as
+         * bf16, at any address: out[8 b + j] = +-levels[number] * weight. */
+        void (*to_levels)(const unsigned char *codes, size_t n_blocks, const float *levels, float *out);
 } dci_kernels;
 
 /* AMX: products of bf16-rounded rows and queries, for ranking only. dim_padded is a multiple of 32. Packed rows: groups

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "simd/convert.h"
+#include "simd/kernels_levels.h"
 
 /* Lanes 0 to 7 and 8 to 15. */
 typedef struct V {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "simd/convert.h"
+#include "simd/kernels_levels.h"
 
 typedef __m512 V;
 
@@ -19,6 +20,7 @@ typedef __m512 V;
 #define TABLE dci_kernels_avx512
 #define ISA DCI_ISA_AVX512
 #define OWN_KEEP_BETWEEN
+#define OWN_ADD_LOOKED_UP
 
 #define v_zero() _mm512_setzero_ps()
 #define v_all(x) _mm512_set1_ps(x)
@@ -139,6 +141,35 @@ static size_t keep_between(const float *values, size_t n, float low, float high,
         }
         *n_below += below;
         return kept;
+}
+
+/* The 256 bytes of a table as 128 words in four registers: a code's upper seven bits choose the word, its lowest the byte. */
+DCI_INLINE __m512i look_up(__m512i codes, const __m512i *table)
+{
+        const __m512i words = _mm512_srli_epi16(codes, 1), seventh = _mm512_set1_epi16(64);
+        const __m512i low = _mm512_permutex2var_epi16(table[0], words, table[1]),
+                      high = _mm512_permutex2var_epi16(table[2], words, table[3]);
+        const __m512i both = _mm512_mask_mov_epi16(low, _mm512_test_epi16_mask(words, seventh), high);
+        const __m512i shifts = _mm512_slli_epi16(_mm512_and_si512(codes, _mm512_set1_epi16(1)), 3);
+        return _mm512_and_si512(_mm512_srlv_epi16(both, shifts), _mm512_set1_epi16(255));
+}
+
+static void add_looked_up(const uint8_t *codes, size_t ld, size_t n_blocks, const uint8_t *tables, size_t n,
+                          uint16_t *out)
+{
+        memset(out, 0, n * sizeof *out);
+        for (size_t b = 0; b < n_blocks; b++, codes += ld, tables += 256) {
+                __m512i table[4];
+                size_t i = 0;
+                UNROLL for (size_t v = 0; v < 4; v++) table[v] = _mm512_loadu_si512(tables + 64 * v);
+                for (; i + 32 <= n; i += 32) {
+                        const __m512i here = _mm512_cvtepu8_epi16(_mm256_loadu_si256((const __m256i *)(codes + i)));
+                        const __m512i sums = _mm512_loadu_si512(out + i);
+                        _mm512_storeu_si512(out + i, _mm512_add_epi16(sums, look_up(here, table)));
+                }
+                for (; i < n; i++)
+                        out[i] = (uint16_t)(out[i] + tables[codes[i]]);
+        }
 }
 
 static void narrow_f16(const float *in, size_t n, void *out)

@@ -15,7 +15,8 @@
  *   v_reduce(acc, out)      out[i] = canonical sum of acc[i], i < GROUP
  *   TABLE, ISA              name of the table, its level
  *   keep_at_least, keep_at_most, narrow_f16, narrow_bf16    functions with the signatures of the table
- *   OWN_KEEP_BETWEEN        defined if keep_between is one of them */
+ *   OWN_KEEP_BETWEEN        defined if keep_between is one of them
+ *   OWN_ADD_LOOKED_UP, OWN_TO_LEVELS    the same of these */
 #include <math.h>
 
 #include "simd/kernels.h"
@@ -560,6 +561,34 @@ static void mark_at_most(const float *values, size_t n, float limit, uint64_t *b
         }
 }
 
+#ifndef OWN_ADD_LOOKED_UP
+static void add_looked_up(const uint8_t *codes, size_t ld, size_t n_blocks, const uint8_t *tables, size_t n,
+                          uint16_t *out)
+{
+        for (size_t i = 0; i < n; i++)
+                out[i] = 0;
+        for (size_t b = 0; b < n_blocks; b++, codes += ld, tables += 256)
+                for (size_t i = 0; i < n; i++)
+                        out[i] = (uint16_t)(out[i] + tables[codes[i]]);
+}
+#endif
+
+#ifndef OWN_TO_LEVELS
+static void to_levels(const unsigned char *codes, size_t n_blocks, const float *levels, float *out)
+{
+        for (size_t b = 0; b < n_blocks; b++, codes += 4, out += 8) {
+                uint16_t narrow;
+                memcpy(&narrow, codes + 4 * (n_blocks - b) + 2 * b, sizeof narrow);
+                const float weight = dci_bits_float((uint32_t)narrow << 16);
+                for (size_t j = 0; j < 8; j++) {
+                        const unsigned nibble = (unsigned)codes[j / 2] >> (4 * (j % 2)) & 15;
+                        const float size = levels[nibble & 7] * weight;
+                        out[j] = (nibble & 8) != 0 ? -size : size;
+                }
+        }
+}
+#endif
+
 const dci_kernels TABLE = {
         .isa = ISA,
         .score_rows = {{dot_f32_rows, l2_f32_rows},
@@ -607,4 +636,6 @@ const dci_kernels TABLE = {
         .add_doubles = add_doubles,
         .add_two_doubles = add_two_doubles,
         .turn_doubles = turn_doubles,
+        .add_looked_up = add_looked_up,
+        .to_levels = to_levels,
 };

@@ -315,7 +315,9 @@ static void odd_fields(fuzz_bytes *from, dci_kv_config *c)
                                    &c->tree_promotion_subseq,
                                    &c->tree_retrieve,
                                    &c->deviation_weight,
-                                   &c->budget_share};
+                                   &c->budget_share,
+                                   &c->vote_share,
+                                   &c->candidate_share};
         enum { INTS = sizeof ints / sizeof ints[0], SIZES = sizeof sizes / sizeof sizes[0] };
         const size_t which = fuzz_below(from, INTS + SIZES + sizeof doubles / sizeof doubles[0]);
         if (which < INTS)

@@ -209,7 +209,7 @@ static void take_in_turns(dci_kv_query *ask, const dci_kv_grouping *grouping, si
                         continue;
                 const size_t g = (size_t)ask->lists[q * ld + rank];
                 if ((seen[g / 64] >> (g % 64) & 1) == 0)
-                        more = take_group(&t, g);
+                        more = take_group(&t, (size_t)dci_kv_scored(ask, g));
                 seen[g / 64] |= UINT64_C(1) << (g % 64);
         }
         dci_kv_store_terms(ask, n_groups);

@@ -32,12 +32,21 @@ typedef struct dci_kv_query {
         /* The best groups, with COMBINE_EACH those of each query head; with `verify` the best candidates, and what they
          * count. */
         int32_t *lists;
-        int32_t *units;  /* `preselect`: units of DCI_CODE_UNIT candidates, ascending, whose tokens alone have scores */
-        size_t n_scored; /* how many those are, contiguous; 0: every candidate has one, under its number */
-        int32_t *ranked; /* NULL, or the same with the best first, for a schedule that keeps them */
+        int32_t *units;     /* `preselect`, and votes: units of candidates, ascending, whose tokens alone have scores */
+        size_t unit_tokens; /* of a unit: DCI_CODE_UNIT, or single candidates */
+        size_t n_scored;    /* how many those are, contiguous; 0: every candidate has one, under its number */
+        int32_t *ranked;    /* NULL, or the same with the best first, for a schedule that keeps them */
         size_t n_ranked;
 } dci_kv_query;
 enum { DCI_KV_DROPPED = -1 };
+
+/* The candidate that a score belongs to. */
+DCI_INLINE int32_t dci_kv_scored(const dci_kv_query *ask, size_t number)
+{
+        return ask->n_scored == 0 ? (int32_t)number
+                                  : ask->units[number / ask->unit_tokens] * (int32_t)ask->unit_tokens +
+                                            (int32_t)(number % ask->unit_tokens);
+}
 
 /* --- group: which tokens are grouped ------------------------------------------------------------------------------ */
 
@@ -149,6 +158,7 @@ extern const dci_kv_summary dci_kv_summary_none, dci_kv_summary_keys;    /* stag
 extern const dci_kv_summary dci_kv_summary_mean, dci_kv_summary_minmax, dci_kv_summary_cuboid,
         dci_kv_summary_mean_std;                                          /* stages/summary_pages.c */
 extern const dci_kv_summary dci_kv_summary_codes, dci_kv_summary_learned; /* stages/summary_codes.c */
+extern const dci_kv_summary dci_kv_summary_votes;                         /* stages/summary_votes.c */
 extern const dci_kv_choice dci_kv_choices[DCI_KV_CHOICES + 1];            /* stages/select.c */
 extern const dci_kv_summary dci_kv_summary_tree;                          /* tree/search.c */
 extern const dci_kv_schedule dci_kv_schedules[DCI_KV_SCHEDULES + 1];      /* stages/schedule.c */

@@ -313,6 +313,7 @@ static bool rank_some(const scanning *s, void *memory)
                 n_best = best_units(ask, n_units, n_best + 1, memory);
                 last = (size_t)ask->units[n_best - 1] == n_units - 1;
         }
+        ask->unit_tokens = DCI_CODE_UNIT;
         ask->n_scored = n_best * DCI_CODE_UNIT - (last ? lacking : 0);
         scan_some(s, false, ask->units, n_best, ask->n_scored);
         return true;

@@ -16,12 +16,4 @@ void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals);
 
 /* Units of codes that are read after a preselection by mean keys; 0: there is none. c: as checked. */
 size_t dci_kv_preselected(const dci_kv_config *c);
-/* The candidate that a score belongs to. */
-DCI_INLINE int32_t dci_kv_scored(const dci_kv_query *ask, size_t number)
-{
-        return ask->n_scored == 0 ? (int32_t)number
-                                  : ask->units[number / DCI_CODE_UNIT] * (int32_t)DCI_CODE_UNIT +
-                                            (int32_t)(number % DCI_CODE_UNIT);
-}
-
 #endif
