@@ -189,7 +189,7 @@ START_TEST(lists_are_a_naive_choice_in_two_stages)
                         question a = {&data, &rotation, h, t, (size_t)seen.plans[0].sink_end[0], 0, {{0.0f}}};
                         a.n = (size_t)seen.plans[0].recent_begin[0] - a.first;
                         for (size_t q = 0; q < GROUP; q++) {
-                                float scaled[MOST];
+                                float scaled[MOST] = {0.0f};
                                 for (size_t j = 0; j < config.dim_k; j++)
                                         scaled[j] = kv_query(&data, 0, t, h * GROUP + q)[j] *
                                                     (float)(1.0 / sqrt((double)config.dim_k));

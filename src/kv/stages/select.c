@@ -71,7 +71,7 @@ static void combine(dci_kv_query *ask, size_t n)
 {
         const size_t group = ask->kv->group;
         const bool softmax = dci_kv_combines_by_softmax(ask->kv);
-        float *weights = ask->weights, sums[DCI_KV_MAX_GROUP];
+        float *weights = ask->weights, sums[DCI_KV_MAX_GROUP] = {0.0f};
         for (size_t q = 0; q < group && softmax; q++)
                 sums[q] = dci_kv_soften(ask, q, n);
         if (softmax)
