@@ -438,16 +438,10 @@ void dci_gpu_kv_planner_trim(dci_gpu_kv *kv)
 }
 
 /* Replaces chunk number c of the row by its own copy of `from`. */
-static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int32_t from)
+static dci_status copy_chunk(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t c, int32_t from)
 {
-        dci_gpu_kv_store *s = kv->summaries;
-        DCI_TRY(dci_gpu_kv_store_ready(kv, s, 1));
-        const int32_t own = dci_gpu_kv_store_alloc(s);
-        for (size_t l = 0; l < kv->n_sparse; l++)
-                DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, dci_gpu_kv_store_at(s, l, own),
-                                                        dci_gpu_kv_store_at(s, l, from), s->chunk_bytes));
-        row_numbers(kv, row)[c] = own;
-        return DCI_OK;
+        DCI_TRY(dci_gpu_kv_store_ready(kv, kv->summaries, 1));
+        return dci_gpu_kv_store_copy(kv, kv->summaries, kv->side, dci_gpu_kv_row_number(kv, row), c, from);
 }
 
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)

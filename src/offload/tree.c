@@ -110,22 +110,11 @@ static bool changed(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const
 /* Makes a row's first n chunks exclusive; those that others share are copied on the device. All memory comes first. */
 static dci_status make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t row, size_t n)
 {
-        int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
-        const size_t before = s->n_chunks[row];
         DCI_TRY(dci_gpu_kv_store_ready(kv, s, dci_gpu_kv_store_missing(s, row, 0, n)));
-        for (size_t c = 0; c < before && c < n; c++) {
-                const int32_t shared = numbers[c];
-                if (s->refs[shared] == 1)
-                        continue;
-                numbers[c] = dci_gpu_kv_store_alloc(s);
-                for (size_t l = 0; l < kv->n_sparse; l++)
-                        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_store_at(s, l, numbers[c]),
-                                                         dci_gpu_kv_store_at(s, l, shared), s->chunk_bytes));
-                dci_gpu_kv_store_free(s, shared);
-        }
-        DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, s, kv->side, row, before, n));
+        DCI_TRY(dci_gpu_kv_store_unshare(kv, s, kv->side, row, n));
+        DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, s, kv->side, row, s->n_chunks[row], n));
         dci_gpu_kv_store_truncate(s, row, n);
-        return dci_gpu_kv_check_device(kv, dci_gpu_kv_store_upload(kv, s, kv->side, row, 0));
+        return DCI_OK;
 }
 
 /* --- through the locked buffer ------------------------------------------------------------------------------------ */
