@@ -31,7 +31,6 @@ size_t dci_gpu_kv_orders_init(dci_gpu_kv *kv)
 {
         dci_gpu_kv_orders *o = kv->orders;
         const dci_kv_config *c = &kv->shape;
-        o->on = true;
         dci_gpu_kv_store_init(kv, kv->summaries, (DCI_GPU_CHUNK >> kv->page_shift) * page_bytes(kv),
                               kv->config.max_tokens);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
@@ -45,7 +44,7 @@ size_t dci_gpu_kv_orders_init(dci_gpu_kv *kv)
 dci_status dci_gpu_kv_orders_begin(dci_gpu_kv *kv)
 {
         dci_gpu_kv_orders *o = kv->orders;
-        if (!o->on)
+        if (!kv->planner.ordered)
                 return DCI_OK;
         memset(o->ring, 0, kv->n_sparse * kv->config.max_sequences * o->n_slots * o->slot_bytes);
         memset(o->states, 0, kv->config.max_sequences * kv->n_sparse * sizeof *o->states);
@@ -59,7 +58,7 @@ void dci_gpu_kv_orders_destroy(dci_gpu_kv *kv)
         for (size_t i = 0; i < DCI_GPU_KV_ORDER_STAGES; i++)
                 if (kv->orders->stage_events[i] != NULL)
                         kv->ops->event_destroy(kv->gpu, kv->orders->stage_events[i]);
-        *kv->orders = (dci_gpu_kv_orders){.on = false};
+        *kv->orders = (dci_gpu_kv_orders){.n_slots = 0};
 }
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
@@ -71,16 +70,8 @@ static dci_gpu_kv_order *state_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *ro
 
 void dci_gpu_kv_orders_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        if (kv->orders->on)
-                memset(kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse, 0,
-                       kv->n_sparse * sizeof *kv->orders->states);
-}
-
-void dci_gpu_kv_orders_leave(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        if (kv->orders->on)
-                dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
-        dci_gpu_kv_orders_open(kv, row);
+        memset(kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse, 0,
+               kv->n_sparse * sizeof *kv->orders->states);
 }
 
 void dci_gpu_kv_orders_group(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
@@ -98,7 +89,7 @@ void dci_gpu_kv_orders_group(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n
 
 void dci_gpu_kv_orders_planned(dci_gpu_kv *kv, size_t layer)
 {
-        for (size_t i = 0; i < kv->step.n && kv->orders->on && dci_kv_groups(kv->host, layer); i++) {
+        for (size_t i = 0; i < kv->step.n && kv->planner.ordered && dci_kv_groups(kv->host, layer); i++) {
                 dci_gpu_kv_order *o = state_of(kv, &kv->rows[kv->step.rows[i]], layer);
                 o->n_pushed++;
         }
@@ -140,12 +131,12 @@ dci_status dci_gpu_kv_orders_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dc
 
 size_t dci_gpu_kv_orders_bytes(const dci_gpu_kv *kv)
 {
-        return kv->orders->on ? dci_lines(kv->n_sparse * sizeof *kv->orders->states) : 0;
+        return kv->planner.ordered ? dci_lines(kv->n_sparse * sizeof *kv->orders->states) : 0;
 }
 
 void dci_gpu_kv_orders_save(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, void *image)
 {
-        if (kv->orders->on)
+        if (kv->planner.ordered)
                 memcpy(image, kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse,
                        kv->n_sparse * sizeof *kv->orders->states);
 }
@@ -154,7 +145,7 @@ void dci_gpu_kv_orders_settle(const dci_gpu_kv *kv, void *image, size_t n)
 {
         dci_gpu_kv_order *saved = image;
         const size_t may = dci_kv_may_group(kv->host, n);
-        for (size_t l = 0; l < kv->n_sparse && kv->orders->on; l++)
+        for (size_t l = 0; l < kv->n_sparse && kv->planner.ordered; l++)
                 if (saved[l].first > 0 && may > saved[l].grouped)
                         saved[l].grouped = may;
 }
@@ -163,7 +154,7 @@ void dci_gpu_kv_orders_restore(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, 
 {
         const dci_gpu_kv_order *saved = image;
         dci_gpu_kv_order *states = kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse;
-        for (size_t l = 0; l < kv->n_sparse && kv->orders->on; l++) {
+        for (size_t l = 0; l < kv->n_sparse && kv->planner.ordered; l++) {
                 const dci_gpu_kv_order uploaded = states[l];
                 states[l] = saved[l];
                 states[l].ordered = uploaded.ordered;
@@ -478,8 +469,6 @@ static dci_status start(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_layer 
 dci_status dci_gpu_kv_orders_drain(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        if (!kv->orders->on)
-                return DCI_OK;
         /* A prompt's order is being made from the ring. */
         DCI_TRY(dci_kv_wait(kv->host, row->id));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {

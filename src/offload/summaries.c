@@ -403,7 +403,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->where = kv->planner.on && !dci_gpu_kv_coded(&kv->planner) ? DCI_GPU_KV_ON_DEVICE : DCI_GPU_KV_NOWHERE;
         if (kv->planner.clustered)
                 dci_gpu_kv_clusters_open(kv, row);
-        dci_gpu_kv_orders_open(kv, row);
+        if (kv->planner.ordered)
+                dci_gpu_kv_orders_open(kv, row);
         if (kv->planner.trees)
                 dci_gpu_kv_trees_open(kv, row);
         dci_gpu_kv_boundaries_open(kv, row);
@@ -413,9 +414,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         truncate_chunks(kv, row, 0);
-        if (dci_gpu_kv_of_host(&kv->planner))
+        if (kv->planner.on)
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
-        dci_gpu_kv_orders_leave(kv, row);
         row->n_formed = 0;
         dci_gpu_kv_copies_leave(kv, row);
 }
