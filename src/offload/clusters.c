@@ -374,13 +374,6 @@ static dci_status upload(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return DCI_OK;
 }
 
-/* Waits for the rows that the host builds from, and checks them. */
-static dci_status wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        DCI_TRY(dci_gpu_kv_wait_rows(kv));
-        return dci_gpu_kv_check_good(kv, row);
-}
-
 /* Of a layer, what may be built now: the first candidate of that, and clusters before it and with it. Early batches of
  * clusters are built again. Segments are those of the boundaries that were reported. */
 static size_t may_build(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t grouped, size_t n, range *out)
@@ -440,7 +433,7 @@ static dci_status build_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         DCI_TRY(report_boundaries(kv, row, wanted));
         if (dci_kv_builds_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
-                DCI_TRY(wait_good(kv, row));
+                DCI_TRY(dci_gpu_kv_wait_good(kv, row));
                 DCI_TRY(chunks_ready(kv, row));
                 DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
                 DCI_TRY(dci_kv_build_next(kv->host, row->id, false));
@@ -470,7 +463,7 @@ dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        DCI_TRY(wait_good(kv, row));
+        DCI_TRY(dci_gpu_kv_wait_good(kv, row));
         if (!row->stepping) /* else maintaining it is refused below */
                 DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
         DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));

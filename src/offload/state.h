@@ -52,6 +52,8 @@ int32_t dci_gpu_kv_bad(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 void dci_gpu_kv_set_bad(dci_gpu_kv *kv, const dci_gpu_kv_row *row, int32_t bad);
 /* Refuses a row that has got NaN or infinity, as far as the device's work is done. */
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+/* The same, once the rows that the host builds from have arrived. */
+dci_status dci_gpu_kv_wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row);
 /* Checks that a step is open on this stream, and that there is such a layer. */
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);

@@ -141,8 +141,7 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return dci_gpu_kv_clusters_upload(kv, row);
         if (kv->planner.trees)
                 return dci_gpu_kv_trees_upload(kv, row);
-        DCI_TRY(dci_gpu_kv_wait_rows(kv));
-        DCI_TRY(dci_gpu_kv_check_good(kv, row));
+        DCI_TRY(dci_gpu_kv_wait_good(kv, row));
         if (kv->planner.ordered)
                 return upload_ordered(kv, row);
         if (kv->planner.kind == DCI_GPU_LEARNED) /* the host may be encoding a prompt */
@@ -235,8 +234,7 @@ static dci_status reserve_ordered(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         DCI_TRY(dci_gpu_kv_orders_renew(kv, row, kv->step.stream, &stale));
         stale = stale || (row->n_formed == 0 && dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > 0);
         if (stale || (due > row->n_formed && !device_builds(kv, row, due))) {
-                DCI_TRY(dci_gpu_kv_wait_rows(kv));
-                DCI_TRY(dci_gpu_kv_check_good(kv, row));
+                DCI_TRY(dci_gpu_kv_wait_good(kv, row));
                 DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->step.stream));
         }
         dci_gpu_kv_orders_group(kv, row, due);

@@ -312,13 +312,6 @@ static dci_status upload(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return DCI_OK;
 }
 
-/* Waits for the rows that the host builds from, and checks them. */
-static dci_status wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        DCI_TRY(dci_gpu_kv_wait_rows(kv));
-        return dci_gpu_kv_check_good(kv, row);
-}
-
 /* Workers build the prompt. */
 static bool is_waited_for(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
@@ -334,7 +327,7 @@ static dci_status build_next(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         if (is_waited_for(kv, sequence))
                 DCI_TRY(dci_kv_wait(kv->host, row->id));
         if (dci_kv_builds_next(kv->host, sequence)) {
-                DCI_TRY(wait_good(kv, row));
+                DCI_TRY(dci_gpu_kv_wait_good(kv, row));
                 DCI_TRY(dci_kv_build_next(kv->host, row->id, false));
         }
         return upload(kv, row);
@@ -349,7 +342,7 @@ dci_status dci_gpu_kv_trees_reserve(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_trees_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        DCI_TRY(wait_good(kv, row));
+        DCI_TRY(dci_gpu_kv_wait_good(kv, row));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         return upload(kv, row);
 }
