@@ -11,7 +11,7 @@
 #include "kv/worker.h"
 #include "offload/orders.h"
 
-/* Numbers of a step's record, by sparse layer. */
+/* Numbers of a step's record, by sparse layer; the first is where clusters and trees have theirs. */
 enum { GROUPED, ORDERED, STATIC, SLOT };
 _Static_assert(SLOT + 1 == DCI_GPU_KV_ORDER_NUMBERS, "the record has room for all");
 
@@ -211,11 +211,6 @@ dci_gpu_order dci_gpu_kv_orders_of(const dci_gpu_kv *kv, size_t layer, size_t fi
 {
         return (dci_gpu_order){.n_ordered = recorded(kv, ORDERED, layer, first),
                                .n_static = recorded(kv, STATIC, layer, first)};
-}
-
-const int32_t *dci_gpu_kv_orders_grouped(const dci_gpu_kv *kv, size_t layer, size_t first)
-{
-        return recorded(kv, GROUPED, layer, first);
 }
 
 static unsigned char *slot_at(const dci_gpu_kv *kv, size_t layer, size_t row, size_t slot)

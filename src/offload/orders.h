@@ -74,7 +74,6 @@ void dci_gpu_kv_orders_abort(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* The numbers of row i of a step in its record, and where they are on the device. */
 void dci_gpu_kv_orders_record(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t i, int32_t *numbers);
 dci_gpu_order dci_gpu_kv_orders_of(const dci_gpu_kv *kv, size_t layer, size_t first);
-const int32_t *dci_gpu_kv_orders_grouped(const dci_gpu_kv *kv, size_t layer, size_t first);
 dci_gpu_query_ring dci_gpu_kv_orders_ring(const dci_gpu_kv *kv, size_t layer, size_t first);
 
 #endif
