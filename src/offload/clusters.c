@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kv/clusters.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/prompt_kmeans.h"
@@ -30,26 +31,16 @@ static size_t max_clusters(const dci_gpu_kv *kv, size_t n)
         return most < n ? most : n;
 }
 
-static size_t summary_bytes(const dci_gpu_kv *kv)
-{
-        return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
-}
-
-/* Of a mean value, where there are some. */
-static size_t value_bytes(const dci_gpu_kv *kv)
-{
-        return kv->shape.tail == DCI_KV_TAIL_SUMS ? kv->row_bytes : 0;
-}
-
 size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv, size_t *out_likely)
 {
         /* Segments of a token each are possible, but most of a long sequence is its prompt. */
         const size_t n = kv->config.max_tokens,
                      most = kv->shape.group == DCI_KV_GROUP_SEGMENT ? n : max_clusters(kv, n);
         *out_likely = max_clusters(kv, n);
-        kv->clusters->spans_offset = DCI_GPU_CHUNK * summary_bytes(kv);
+        kv->clusters->spans_offset = DCI_GPU_CHUNK * dci_gpu_kv_group_bytes(kv);
         kv->clusters->values_offset = kv->clusters->spans_offset + DCI_GPU_CHUNK * sizeof(span);
-        dci_gpu_kv_store_init(kv, kv->summaries, kv->clusters->values_offset + DCI_GPU_CHUNK * value_bytes(kv), most);
+        dci_gpu_kv_store_init(kv, kv->summaries,
+                              kv->clusters->values_offset + DCI_GPU_CHUNK * dci_kv_mean_value_bytes(kv->host), most);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
         return most;
 }
@@ -132,7 +123,7 @@ static dci_status room_for(sender *s, size_t n_bytes, unsigned char **out)
 /* Writes clusters [first, first + DCI_GPU_CHUNK) of one head. */
 static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out)
 {
-        const size_t row_bytes = summary_bytes(kv), mean_bytes = value_bytes(kv);
+        const size_t row_bytes = dci_gpu_kv_group_bytes(kv), mean_bytes = dci_kv_mean_value_bytes(kv->host);
         span *spans = (span *)(void *)(out + kv->clusters->spans_offset);
         memset(out, 0, kv->summaries->head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {

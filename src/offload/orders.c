@@ -22,16 +22,11 @@ bool dci_gpu_kv_has_orders(const dci_kv_config *shape)
 
 /* --- sizes -------------------------------------------------------------------------------------------------------- */
 
-static size_t page_bytes(const dci_gpu_kv *kv)
-{
-        return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
-}
-
 size_t dci_gpu_kv_orders_init(dci_gpu_kv *kv)
 {
         dci_gpu_kv_orders *o = kv->orders;
         const dci_kv_config *c = &kv->shape;
-        dci_gpu_kv_store_init(kv, kv->summaries, (DCI_GPU_CHUNK >> kv->page_shift) * page_bytes(kv),
+        dci_gpu_kv_store_init(kv, kv->summaries, (DCI_GPU_CHUNK >> kv->page_shift) * dci_gpu_kv_group_bytes(kv),
                               kv->config.max_tokens);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
         o->stage_bytes = kv->ids->max_chunks * (kv->summaries->chunk_bytes + kv->ids->chunk_bytes);
@@ -249,7 +244,8 @@ static void fill_head(void *arg, size_t head, size_t worker)
 {
         const filling *f = arg;
         const dci_gpu_kv *kv = f->kv;
-        const size_t per = DCI_GPU_CHUNK >> kv->page_shift, n_pages = f->n >> kv->page_shift, bytes = page_bytes(kv);
+        const size_t per = DCI_GPU_CHUNK >> kv->page_shift, n_pages = f->n >> kv->page_shift,
+                     bytes = dci_gpu_kv_group_bytes(kv);
         (void)worker;
         for (size_t b = 0; b < f->layer->n_batches; b++) {
                 const dci_kv_clusters *batch = f->layer->batches[b];
@@ -301,16 +297,16 @@ static dci_status send_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t l
         dci_may_fail(true);
         const dci_status spread =
                 dci_kv_spread(kv->host, SIZE_MAX, kv->shape.n_kv_heads,
-                              kv->shape.n_kv_heads * (n >> kv->page_shift) * page_bytes(kv), fill_head, &f);
+                              kv->shape.n_kv_heads * (n >> kv->page_shift) * dci_gpu_kv_group_bytes(kv), fill_head, &f);
         dci_may_fail(false);
         for (size_t h = 0; h < kv->shape.n_kv_heads && spread != DCI_OK; h++)
                 fill_head(&f, h, 0);
         DCI_TRY(copy_chunks(kv, s, stream, at, sparse, pages, whole));
         for (size_t h = 0; h < kv->shape.n_kv_heads && rest > 0; h++)
-                DCI_TRY(kv->ops->copy(kv->gpu, stream,
-                                      dci_gpu_kv_store_at(s, sparse, dci_gpu_kv_store_numbers(s, at)[whole]) +
-                                              h * s->head_bytes,
-                                      pages + whole * s->chunk_bytes + h * s->head_bytes, rest * page_bytes(kv)));
+                DCI_TRY(kv->ops->copy(
+                        kv->gpu, stream,
+                        dci_gpu_kv_store_at(s, sparse, dci_gpu_kv_store_numbers(s, at)[whole]) + h * s->head_bytes,
+                        pages + whole * s->chunk_bytes + h * s->head_bytes, rest * dci_gpu_kv_group_bytes(kv)));
         DCI_TRY(copy_chunks(kv, kv->ids, stream, at, sparse, ids, dci_gpu_kv_count_chunks(n_ordered)));
         return kv->ops->event_record(kv->gpu, o->stage_events[stage], stream);
 }

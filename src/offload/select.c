@@ -14,18 +14,10 @@
 #include "offload/tail.h"
 #include "offload/tree.h"
 
-/* Bytes of a group that the device reads for its score. */
-static size_t group_bytes(const dci_gpu_kv *kv)
-{
-        if (dci_gpu_kv_coded(&kv->planner))
-                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
-        return (kv->planner.kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
-}
-
 int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
         return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.likely_groups,
-                                   group_bytes(kv));
+                                   dci_gpu_kv_group_bytes(kv));
 }
 
 /* Whether the last queued kernel may have built summaries of these rows: at the end of a prompt, which a plan may

@@ -123,4 +123,12 @@ DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
         return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
 }
 
+/* Bytes of a group that the device reads for its score. */
+DCI_INLINE size_t dci_gpu_kv_group_bytes(const dci_gpu_kv *kv)
+{
+        if (dci_gpu_kv_coded(&kv->planner))
+                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
+        return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
+}
+
 #endif
