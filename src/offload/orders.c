@@ -272,9 +272,7 @@ static dci_status copy_chunks(dci_gpu_kv *kv, const dci_gpu_kv_store *s, void *s
 {
         const int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
         for (size_t c = 0, end; c < n; c = end) {
-                for (end = c + 1; end < n && numbers[end] == numbers[end - 1] + 1 &&
-                                  numbers[end] >> s->piece_shift == numbers[c] >> s->piece_shift;)
-                        end++;
+                end = dci_gpu_kv_run_end(numbers, s->piece_shift, c, n);
                 DCI_TRY(kv->ops->copy(kv->gpu, stream, dci_gpu_kv_store_at(s, sparse, numbers[c]),
                                       from + c * s->chunk_bytes, (end - c) * s->chunk_bytes));
         }

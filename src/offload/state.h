@@ -117,6 +117,17 @@ DCI_INLINE size_t dci_gpu_kv_blocks(const dci_gpu_kv *kv, size_t n_tokens)
         return (n_tokens + kv->shape.page_tokens - 1) >> kv->page_shift;
 }
 
+/* The end of a run of blocks or chunks that follow each other in one piece: from entry `first` of a table of their
+ * numbers on, before `end`. */
+DCI_INLINE size_t dci_gpu_kv_run_end(const int32_t *numbers, size_t piece_shift, size_t first, size_t end)
+{
+        size_t i = first + 1;
+        while (i < end && numbers[i] == numbers[i - 1] + 1 &&
+               numbers[i] >> piece_shift == numbers[first] >> piece_shift)
+                i++;
+        return i;
+}
+
 /* Codes whose coders are the row's own. */
 DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
 {

@@ -205,7 +205,7 @@ static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char 
 {
         const dci_kv_pool *pool = &kv->host->pool;
         for (size_t b = 0, end; b < n; b = end) {
-                end = dci_gpu_kv_run_end(kv, table, b, n);
+                end = dci_gpu_kv_run_end(table, pool->piece_shift, b, n);
                 DCI_TRY(kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_host_block(kv, layer, table[b]),
                                       from + b * pool->block_bytes, (end - b) * pool->block_bytes));
         }

@@ -76,9 +76,7 @@ static dci_status move_chunks(mover *m, const dci_gpu_kv_row *row, size_t n)
         const int32_t *numbers = dci_gpu_kv_store_numbers(s, dci_gpu_kv_row_number(m->kv, row));
         for (size_t l = 0; l < m->kv->n_sparse; l++)
                 for (size_t c = 0, end; c < n; c = end) {
-                        for (end = c + 1; end < n && numbers[end] == numbers[end - 1] + 1 &&
-                                          numbers[end] >> s->piece_shift == numbers[c] >> s->piece_shift;)
-                                end++;
+                        end = dci_gpu_kv_run_end(numbers, s->piece_shift, c, n);
                         DCI_TRY(move(m, dci_gpu_kv_store_at(s, l, numbers[c]), (end - c) * s->chunk_bytes));
                 }
         return DCI_OK;
