@@ -106,6 +106,10 @@ static dci_status upload_ordered(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_upload_all(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
+        if (kv->planner.clustered)
+                return dci_gpu_kv_clusters_restore(kv, row);
+        if (kv->planner.trees)
+                return dci_gpu_kv_trees_restore(kv, row);
         row->where = DCI_GPU_KV_ON_HOST;
         if (kv->planner.ordered) {
                 DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->side));

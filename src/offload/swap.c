@@ -8,7 +8,6 @@
 #include "kv/memory.h"
 #include "kv/stages/summary_codes.h"
 #include "offload/boundaries.h"
-#include "offload/clusters.h"
 #include "offload/learned_codes.h"
 #include "offload/orders.h"
 #include "offload/prompt_kmeans.h"
@@ -16,7 +15,6 @@
 #include "offload/schedule.h"
 #include "offload/summaries.h"
 #include "offload/swap.h"
-#include "offload/tree.h"
 
 /* --- the image ---------------------------------------------------------------------------------------------------- */
 
@@ -172,9 +170,7 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
         if (!kv->planner.on)
                 return DCI_OK;
         if (dci_gpu_kv_of_host(&kv->planner) || s->row.where == DCI_GPU_KV_ON_HOST) {
-                DCI_TRY(kv->planner.clustered ? dci_gpu_kv_clusters_restore(kv, row)
-                        : kv->planner.trees   ? dci_gpu_kv_trees_restore(kv, row)
-                                              : dci_gpu_kv_upload_all(kv, row));
+                DCI_TRY(dci_gpu_kv_upload_all(kv, row));
                 dci_gpu_kv_orders_restore(kv, row, s->image);
                 return dci_gpu_kv_check_device(kv, restore_lists(kv, s, row));
         }
