@@ -179,7 +179,7 @@ static dci_status report(clustering *c, const gpubench_time *time)
 static dci_status measure(gpubench *b, const preset *as, size_t n, bool checked)
 {
         const size_t mark = b->n_areas;
-        clustering c = {.b = b, .preset = as, .n = n, .n_rounds = as->n_rounds};
+        clustering c = {.b = b, .preset = as, .n = n};
         gpubench_time time = {0};
         const bool small = b->options->tiny || checked;
         c.n_heads = small ? 2 : MAX_HEADS;
