@@ -455,8 +455,10 @@ static dci_status finish(player *p)
         DCI_TRY(dci_kv_sequence_info_init(&sequence, sizeof sequence));
         DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &sequence));
         row->refits = sequence.refits;
-        /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. */
-        row->resident = sequence.n_batches > 0 && sequence.n_grouped > 0
+        /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. What is
+         * counted of a stored order may be two, while a new one is made. */
+        const bool measured = sequence.n_batches > 0 && row->info.group != DCI_KV_GROUP_REORDERED;
+        row->resident = measured && sequence.n_grouped > 0
                                 ? (double)row->info.summary_bytes / (double)sequence.n_grouped
                                 : row->info.resident_token_bytes;
         row->drift = sequence.drift;
