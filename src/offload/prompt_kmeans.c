@@ -149,7 +149,6 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t n_bytes)
         if (n_bytes <= c->work_bytes)
                 return DCI_OK;
         DCI_TRY(begin_stream(kv));
-        DCI_TRY(dci_gpu_kv_check_device_bytes(kv, n_bytes));
         DCI_TRY(dci_gpu_kv_alloc_device(kv, n_bytes, &memory));
         const dci_status status = c->work != NULL ? dci_gpu_kv_drain(kv) : DCI_OK;
         free_work(kv);
