@@ -315,12 +315,12 @@ START_TEST(copies_do_not_wait_for_the_computation_before)
         dci_kv_config config = history_usual();
         dci_gpu_kv_config on_device = history_usual_device();
         const char *late = getenv("DCI_LATE");
+        int32_t done[3]; /* written until the life ends */
         config.dense_layers = 0;
         on_device.planner = DCI_GPU_PLAN_DEVICE;
         history_life l = history_begin(&config, &on_device);
         if (strcmp(l.t.ops->name, "late") == 0 && late != NULL && strcmp(late, "all") == 0) {
                 history_tale *s = history_open(&l);
-                int32_t done[3];
                 /* Growing buffers would wait for everything. */
                 history_step(&l, s, 200, 0);
                 ck_ok(dci_gpu_kv_truncate(l.t.kv, s->id, 40));

@@ -204,19 +204,24 @@ static const char *name_of(int32_t kind)
 
 /* --- rows on their way to the host --------------------------------------------------------------------------------------- */
 
-static float *prompt_that_plans(const dci_kv_config *config, int32_t gather, size_t n_steps, bool late, size_t *out_n)
+static dci_gpu *host_gpu(dci_context *context, bool late)
 {
-        dci_gpu_kv_config on_device = twin_planned_for(1);
         dci_gpu_config host;
         dci_gpu *gpu = NULL;
-        dci_context *context = test_context(1);
         ck_ok(dci_gpu_config_init(&host, sizeof host));
         host.device = DCI_GPU_HOST;
         ck_ok(dci_gpu_create(context, &host, &gpu));
         if (late)
                 late_become(gpu);
+        return gpu;
+}
+
+static float *prompt_that_plans(const dci_kv_config *config, int32_t gather, size_t n_steps, bool late, size_t *out_n)
+{
+        dci_gpu_kv_config on_device = twin_planned_for(1);
+        dci_context *context = test_context(1);
         on_device.gather = gather;
-        life l = begin_on(context, gpu, config, &on_device);
+        life l = begin_on(context, host_gpu(context, late), config, &on_device);
         const int64_t id = opened(&l);
         for (size_t i = 0; i < n_steps; i++) {
                 const step s = {&id, 1, i * 1024 / n_steps, 1024 / n_steps};
@@ -498,6 +503,78 @@ START_TEST(scores_know_what_was_formed_right_before_them)
 }
 END_TEST
 
+static dci_gpu_ops refusing_real;
+static bool refusing;
+static size_t n_pins_refused;
+
+static dci_status refusing_pin(dci_gpu *gpu, void *memory, size_t n_bytes, void **out)
+{
+        n_pins_refused += refusing;
+        return refusing ? dci_fail(DCI_ERR_FULL, "no memory is locked now")
+                        : refusing_real.pin(gpu, memory, n_bytes, out);
+}
+
+/* A step's memory is refused on another stream before the step is begun on the usual one. */
+static void reserve_after_refusal(life *l, const step *s, void *other)
+{
+        size_t n = s->n;
+        refusing = true;
+        ck_refused(dci_gpu_kv_reserve(l->kv, other, 1, s->ids, &n), DCI_ERR_FULL, "no memory is locked now");
+        refusing = false;
+        reserve(l, s);
+}
+
+static float *refused_elsewhere(const dci_kv_config *config, bool late, size_t *out_n)
+{
+        dci_gpu_kv_config on_device = twin_planned_for(1);
+        dci_context *context = test_context(1);
+        dci_gpu *gpu = host_gpu(context, late);
+        dci_gpu_ops ops = refusing_real = *gpu->ops;
+        void *other = NULL;
+        ops.pin = refusing_pin;
+        gpu->ops = &ops;
+        life l = begin_on(context, gpu, config, &on_device);
+        ck_ok(ops.stream_create(gpu, &other));
+        const int64_t id = opened(&l);
+        for (size_t from = 0, n = 640; from < 760; from += n, n = 1) {
+                const step s = {&id, 1, from, n};
+                if (late && from % config->page_tokens == 0)
+                        reserve_after_refusal(&l, &s, other);
+                else
+                        reserve(&l, &s);
+                for (size_t layer = 0; layer < config->n_layers; layer++) {
+                        append(&l, &s, layer);
+                        if (from == 0)
+                                prompt(&l, &s, layer, 0);
+                        else
+                                look(&l, &s, layer, true);
+                }
+                ck_ok(dci_gpu_kv_step_end(l.kv, l.stream));
+        }
+        ck_ok(ops.stream_wait(gpu, l.stream));
+        ops.stream_destroy(gpu, other);
+        return end(&l, out_n);
+}
+
+/* A reservation that is refused at last has uploaded summaries, orders and numbers of chunks on its stream. The next step, on another one, finds them
+ * on a device that does everything as late as it may. Loops over what the device plans, and stored orders. */
+START_TEST(what_a_refused_step_has_uploaded_has_arrived)
+{
+        const int32_t kind = _i < N_PLANNED ? planned[_i] : DCI_KV_PRKV;
+        const dci_kv_config config = config_of(kind);
+        if (_i < N_PLANNED && passed_over(_i))
+                return;
+        size_t n = 0, n_late = 0;
+        float *at_once = refused_elsewhere(&config, false, &n);
+        n_pins_refused = 0;
+        float *late = refused_elsewhere(&config, true, &n_late);
+        ck_assert_uint_eq(n_pins_refused, 1 + 120 / config.page_tokens);
+        ck_assert_uint_eq(n, n_late);
+        same_bits(at_once, late, n, name_of(kind));
+        test_free(at_once, late);
+}
+END_TEST
+
 /* --- captures ------------------------------------------------------------------------------------------------------------------- */
 
 static void ask_to_wait(life *l, int64_t other)
@@ -575,6 +652,7 @@ int main(void)
         tcase_add_loop_test(laws, layers_prompts_may_end_in_different_steps, 0, 5 * N_APARTS);
         tcase_add_loop_test(laws, plans_that_are_refused_leave_nothing_behind, 0, N_PLANNED);
         tcase_add_loop_test(laws, maintenance_in_a_step_is_refused_and_changes_nothing, 0, N_PLANNED);
+        tcase_add_loop_test(laws, what_a_refused_step_has_uploaded_has_arrived, 0, N_PLANNED + 1);
         tcase_add_test(laws, a_prompt_waits_for_lists_that_are_chosen_ahead);
         tcase_add_test(laws, scores_know_what_was_formed_right_before_them);
         tcase_add_loop_test(laws, who_waits_for_a_captured_step_is_refused, 0, N_PLANNED);

@@ -92,10 +92,16 @@ static size_t host_bytes(const gpubench_options *o)
         return free_bytes / 10 * 8;
 }
 
+/* Of a layer's keys and values. */
+static size_t rows_bytes(const decoding *d, size_t tokens, bool forks)
+{
+        return (forks ? 1 : d->batch) * tokens * d->b->options->heads * GPUBENCH_DIM * 4;
+}
+
+/* And of their copies. */
 static size_t layer_bytes(const decoding *d, size_t tokens, bool forks)
 {
-        const size_t times = d->contiguous != 0 ? 2 : 1; /* and as copies */
-        return times * (forks ? 1 : d->batch) * tokens * d->b->options->heads * GPUBENCH_DIM * 4;
+        return (d->contiguous != 0 ? 2 : 1) * rows_bytes(d, tokens, forks);
 }
 
 static size_t max_layers(const decoding *d, const kvbench_arm *arm, size_t tokens)
@@ -259,8 +265,7 @@ static void note_memory(const decoding *d)
                 gpubench_note(b, "row_bytes", (double)host.row_bytes);
                 gpubench_note(b, "copy_bytes", (double)host.copy_bytes);
         }
-        gpubench_note(b, "full_bytes",
-                      (double)c->layers * (double)layer_bytes(d, d->tokens, false) / (d->contiguous != 0 ? 2 : 1));
+        gpubench_note(b, "full_bytes", (double)c->layers * (double)rows_bytes(d, d->tokens, false));
         gpubench_note(b, "device_taken",
                       d->driver.free_before > free_now ? (double)(d->driver.free_before - free_now) : 0);
 }

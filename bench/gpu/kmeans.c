@@ -179,7 +179,7 @@ static dci_status report(clustering *c, const gpubench_time *time)
 static dci_status measure(gpubench *b, const preset *as, size_t n, bool checked)
 {
         const size_t mark = b->n_areas;
-        clustering c = {.b = b, .preset = as, .n = n, .n_rounds = as->n_rounds};
+        clustering c = {.b = b, .preset = as, .n = n};
         gpubench_time time = {0};
         const bool small = b->options->tiny || checked;
         c.n_heads = small ? 2 : MAX_HEADS;
@@ -190,8 +190,9 @@ static dci_status measure(gpubench *b, const preset *as, size_t n, bool checked)
         c.segment = as->segment > 0 && small ? 512 : as->segment;
         uint16_t *keys = gpubench_host(b, n * c.n_heads * ROW_BYTES);
         int32_t *first = gpubench_host(b, c.n_heads * c.n_parts * c.k * sizeof *first);
-        DCI_TRY(keys != NULL && first != NULL ? prepare(&c, keys, first)
-                                              : dci_fail(DCI_ERR_MEMORY, "%zu keys could not be had", n * c.n_heads));
+        if (keys == NULL || first == NULL)
+                return dci_fail(DCI_ERR_MEMORY, "%zu keys could not be had", n * c.n_heads);
+        DCI_TRY(prepare(&c, keys, first));
         if (checked)
                 DCI_TRY(check(&c, keys, first));
         if (!checked)

@@ -40,7 +40,6 @@ typedef struct soaking {
         dci_kv_plan plan;
         uint16_t *rows;
         float *device_out, *cpu_out;
-        size_t out_elements; /* of all layers of the device; of one layer and sequence for the CPU */
         double furthest, sum;
         size_t n_compared, n_far, n_poisoned, n_lives;
         double *seconds;

@@ -410,21 +410,16 @@ static dci_status parse(int argc, char **argv, kvbench_options *o, bool *out_hel
                 {"isa", OPTION_CHOICE, &o->isa, 0, 0, bench_isas},
                 {"json", OPTION_TEXT, &o->json, 0, 0, NULL},
         };
-        dci_status status = bench_parse_options(argc, argv, table, sizeof table / sizeof *table, out_help);
-        if (status != DCI_OK || *out_help)
-                return status;
-        status = parse_tau(tau, o);
-        if (status == DCI_OK)
-                status = check(traces, o);
-        if (status == DCI_OK)
-                status = parse_share(share, o);
-        if (status == DCI_OK)
-                status = parse_subseq(subseq, o);
-        if (status == DCI_OK)
-                status = parse_weight(weight, o);
-        if (status == DCI_OK)
-                status = kvbench_traces_parse(traces, o);
-        return status == DCI_OK ? parse_presets(presets, o) : status;
+        DCI_TRY(bench_parse_options(argc, argv, table, sizeof table / sizeof *table, out_help));
+        if (*out_help)
+                return DCI_OK;
+        DCI_TRY(parse_tau(tau, o));
+        DCI_TRY(check(traces, o));
+        DCI_TRY(parse_share(share, o));
+        DCI_TRY(parse_subseq(subseq, o));
+        DCI_TRY(parse_weight(weight, o));
+        DCI_TRY(kvbench_traces_parse(traces, o));
+        return parse_presets(presets, o);
 }
 
 static void set_defaults(kvbench_options *o)

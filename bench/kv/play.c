@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/config.h"
+
 /* One arm being played. */
 typedef struct player {
         const kvbench_trace *trace;
@@ -176,27 +178,24 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
         return DCI_OK;
 }
 
-/* The schedule that comes out, as far as one with a tau does; else 0. */
-static int32_t gate_of(const dci_kv_config *c)
-{
-        const int32_t own = c->preset == DCI_KV_LOUISKV  ? DCI_KV_BOUNDARY
-                            : c->preset == DCI_KV_FREEKV ? DCI_KV_AHEAD
-                                                         : 0;
-        const int32_t schedule = c->schedule != 0 ? c->schedule : own;
-        return schedule == DCI_KV_BOUNDARY || schedule == DCI_KV_AHEAD ? schedule : 0;
-}
-
-/* Finds tau, on the queries of the decode: BOUNDARY is calibrated unless it is given, AHEAD where a rate is. */
+/* The tau that comes out, of schedules that have one: on the queries of the decode, BOUNDARY is calibrated unless it is
+ * given, AHEAD where a rate is. */
 static dci_status set_tau(dci_context *context, const kvbench_trace *trace, kvbench_row *row, dci_kv_config *c)
 {
         const kvbench_options *o = row->options;
         const size_t n = trace->tokens - trace->prompt;
-        const int32_t gate = gate_of(c);
-        row->rate = (double)NAN;
-        if (o->tau != 0.0 || n < 2 || gate == 0 || (gate == DCI_KV_AHEAD && o->rate == 0.0))
+        dci_kv_config checked;
+        dci_kv_stages stages;
+        row->rate = row->tau = (double)NAN;
+        DCI_TRY(dci_kv_check_config(c, &checked, &stages));
+        if (checked.schedule != DCI_KV_BOUNDARY && checked.schedule != DCI_KV_AHEAD)
                 return DCI_OK;
-        row->rate = o->rate > 0.0 ? o->rate : KVBENCH_RATE;
-        return dci_kv_calibrate(context, c, 1, n, trace->queries.data, trace->keys.dim, row->rate, &c->tau);
+        if (o->tau == 0.0 && n >= 2 && (checked.schedule == DCI_KV_BOUNDARY || o->rate != 0.0)) {
+                row->rate = o->rate > 0.0 ? o->rate : KVBENCH_RATE;
+                DCI_TRY(dci_kv_calibrate(context, c, 1, n, trace->queries.data, trace->keys.dim, row->rate, &c->tau));
+        }
+        row->tau = c->tau != 0.0 ? c->tau : checked.tau;
+        return DCI_OK;
 }
 
 static dci_status create(dci_context *context, const kvbench_trace *trace, kvbench_row *row, dci_kv **out)
@@ -233,8 +232,6 @@ static dci_status create(dci_context *context, const kvbench_trace *trace, kvben
         else if (row->arm.still)
                 c.frozen_prompt = 1; /* forget_decoded does the rest */
         DCI_TRY(set_tau(context, trace, row, &c));
-        const double otherwise = gate_of(&c) == DCI_KV_AHEAD ? 0.8 : 0.85;
-        row->tau = gate_of(&c) == 0 ? (double)NAN : c.tau != 0.0 ? c.tau : otherwise;
         return dci_kv_create(context, &c, out);
 }
 
@@ -458,8 +455,10 @@ static dci_status finish(player *p)
         DCI_TRY(dci_kv_sequence_info_init(&sequence, sizeof sequence));
         DCI_TRY(dci_kv_get_sequence(p->kv, p->sequence, &sequence));
         row->refits = sequence.refits;
-        /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. */
-        row->resident = sequence.n_batches > 0 && sequence.n_grouped > 0
+        /* Clusters and segments may be smaller than the config would have them, and then they are more: measured. What is
+         * counted of a stored order may be two, while a new one is made. */
+        const bool measured = sequence.n_batches > 0 && row->info.group != DCI_KV_GROUP_REORDERED;
+        row->resident = measured && sequence.n_grouped > 0
                                 ? (double)row->info.summary_bytes / (double)sequence.n_grouped
                                 : row->info.resident_token_bytes;
         row->drift = sequence.drift;

@@ -155,20 +155,30 @@ dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, 
                                        dci_gpu_kv_store_upload(kv, s, stream, row, first < before ? first : before));
 }
 
+dci_status dci_gpu_kv_store_copy(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t c, int32_t from)
+{
+        const int32_t own = dci_gpu_kv_store_alloc(s);
+        for (size_t l = 0; l < kv->n_sparse; l++)
+                DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, stream, dci_gpu_kv_store_at(s, l, own),
+                                                 dci_gpu_kv_store_at(s, l, from), s->chunk_bytes));
+        dci_gpu_kv_store_numbers(s, row)[c] = own;
+        return DCI_OK;
+}
+
 dci_status dci_gpu_kv_store_unshare(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t n)
 {
-        int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
+        const int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
         n = n < s->n_chunks[row] ? n : s->n_chunks[row];
-        DCI_TRY(dci_gpu_kv_store_ready(kv, s, dci_gpu_kv_store_missing(s, row, 0, n)));
+        const size_t more = dci_gpu_kv_store_missing(s, row, 0, n);
+        if (more == 0)
+                return DCI_OK;
+        DCI_TRY(dci_gpu_kv_store_ready(kv, s, more));
         for (size_t c = 0; c < n; c++) {
-                if (s->refs[numbers[c]] == 1)
+                const int32_t shared = numbers[c];
+                if (s->refs[shared] == 1)
                         continue;
-                const int32_t own = dci_gpu_kv_store_alloc(s);
-                for (size_t l = 0; l < kv->n_sparse; l++)
-                        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, stream, dci_gpu_kv_store_at(s, l, own),
-                                                         dci_gpu_kv_store_at(s, l, numbers[c]), s->chunk_bytes));
-                dci_gpu_kv_store_free(s, numbers[c]);
-                numbers[c] = own;
+                DCI_TRY(dci_gpu_kv_store_copy(kv, s, stream, row, c, shared));
+                dci_gpu_kv_store_free(s, shared);
         }
         return dci_gpu_kv_check_device(kv, dci_gpu_kv_store_upload(kv, s, stream, row, 0));
 }

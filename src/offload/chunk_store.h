@@ -47,6 +47,8 @@ void dci_gpu_kv_store_share(dci_gpu_kv_store *s, size_t from, size_t to, size_t 
 size_t dci_gpu_kv_store_missing(const dci_gpu_kv_store *s, size_t row, size_t first, size_t n);
 dci_status dci_gpu_kv_store_make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t first,
                                            size_t n);
+/* Makes chunk number c of a row its own copy of `from`; one is free. The numbers are not uploaded. */
+dci_status dci_gpu_kv_store_copy(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t c, int32_t from);
 /* Makes the row's chunks from [0, n) its own, with their contents. Nothing that reads the old numbers is queued. */
 dci_status dci_gpu_kv_store_unshare(dci_gpu_kv *kv, dci_gpu_kv_store *s, void *stream, size_t row, size_t n);
 /* Uploads the pointers of new pieces, and a row's numbers from `first` on. */

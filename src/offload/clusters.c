@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "kv/clusters.h"
 #include "offload/boundaries.h"
 #include "offload/clusters.h"
 #include "offload/prompt_kmeans.h"
@@ -30,26 +31,16 @@ static size_t max_clusters(const dci_gpu_kv *kv, size_t n)
         return most < n ? most : n;
 }
 
-static size_t summary_bytes(const dci_gpu_kv *kv)
-{
-        return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
-}
-
-/* Of a mean value, where there are some. */
-static size_t value_bytes(const dci_gpu_kv *kv)
-{
-        return kv->shape.tail == DCI_KV_TAIL_SUMS ? kv->row_bytes : 0;
-}
-
 size_t dci_gpu_kv_clusters_init(dci_gpu_kv *kv, size_t *out_likely)
 {
         /* Segments of a token each are possible, but most of a long sequence is its prompt. */
         const size_t n = kv->config.max_tokens,
                      most = kv->shape.group == DCI_KV_GROUP_SEGMENT ? n : max_clusters(kv, n);
         *out_likely = max_clusters(kv, n);
-        kv->clusters->spans_offset = DCI_GPU_CHUNK * summary_bytes(kv);
+        kv->clusters->spans_offset = DCI_GPU_CHUNK * dci_gpu_kv_group_bytes(kv);
         kv->clusters->values_offset = kv->clusters->spans_offset + DCI_GPU_CHUNK * sizeof(span);
-        dci_gpu_kv_store_init(kv, kv->summaries, kv->clusters->values_offset + DCI_GPU_CHUNK * value_bytes(kv), most);
+        dci_gpu_kv_store_init(kv, kv->summaries,
+                              kv->clusters->values_offset + DCI_GPU_CHUNK * dci_kv_mean_value_bytes(kv->host), most);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
         return most;
 }
@@ -132,7 +123,7 @@ static dci_status room_for(sender *s, size_t n_bytes, unsigned char **out)
 /* Writes clusters [first, first + DCI_GPU_CHUNK) of one head. */
 static void put_groups(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t head, size_t first, unsigned char *out)
 {
-        const size_t row_bytes = summary_bytes(kv), mean_bytes = value_bytes(kv);
+        const size_t row_bytes = dci_gpu_kv_group_bytes(kv), mean_bytes = dci_kv_mean_value_bytes(kv->host);
         span *spans = (span *)(void *)(out + kv->clusters->spans_offset);
         memset(out, 0, kv->summaries->head_bytes);
         for (size_t b = 0; b < layer->n_batches; b++) {
@@ -374,13 +365,6 @@ static dci_status upload(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return DCI_OK;
 }
 
-/* Waits for the rows that the host builds from, and checks them. */
-static dci_status wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        DCI_TRY(dci_gpu_kv_wait_rows(kv));
-        return dci_gpu_kv_check_good(kv, row);
-}
-
 /* Of a layer, what may be built now: the first candidate of that, and clusters before it and with it. Early batches of
  * clusters are built again. Segments are those of the boundaries that were reported. */
 static size_t may_build(const dci_gpu_kv *kv, const dci_kv_layer *layer, size_t grouped, size_t n, range *out)
@@ -440,7 +424,7 @@ static dci_status build_next(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t wanted)
 {
         DCI_TRY(report_boundaries(kv, row, wanted));
         if (dci_kv_builds_next(kv->host, dci_gpu_kv_host_sequence(kv, row))) {
-                DCI_TRY(wait_good(kv, row));
+                DCI_TRY(dci_gpu_kv_wait_good(kv, row));
                 DCI_TRY(chunks_ready(kv, row));
                 DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));
                 DCI_TRY(dci_kv_build_next(kv->host, row->id, false));
@@ -470,7 +454,7 @@ dci_status dci_gpu_kv_clusters_drain(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_clusters_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        DCI_TRY(wait_good(kv, row));
+        DCI_TRY(dci_gpu_kv_wait_good(kv, row));
         if (!row->stepping) /* else maintaining it is refused below */
                 DCI_TRY(dci_gpu_kv_boundaries_report(kv, row));
         DCI_TRY(dci_gpu_kv_prompt_kmeans_collect(kv, row));

@@ -144,7 +144,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
                 p->upload = part(a, p->upload_bytes, 1);
                 kv->trees->patches = part(a, p->trees ? DCI_GPU_KV_PATCHES : 0, sizeof *kv->trees->patches);
                 kv->schedule->states = part(a, kv->schedule->on ? kv->schedule->states_bytes : 0, 1);
-                kv->orders->ring = part(a, kv->orders->on ? times(kv->n_sparse, n, kv->orders->n_slots) : 0,
+                kv->orders->ring = part(a, kv->planner.ordered ? times(kv->n_sparse, n, kv->orders->n_slots) : 0,
                                         kv->orders->slot_bytes);
                 for (size_t i = 0; i < DCI_GPU_KV_ORDER_STAGES; i++)
                         kv->orders->stages[i] = part(a, kv->orders->stage_bytes, 1);
@@ -319,7 +319,7 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
                 kv->clusters->states =
                         part(a, kv->planner.clustered ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->clusters->states);
                 kv->orders->states =
-                        part(a, kv->orders->on ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->orders->states);
+                        part(a, kv->planner.ordered ? times(n, kv->n_sparse, 1) : 0, sizeof *kv->orders->states);
                 if (kv->planner.trees) {
                         kv->trees->grouped = part(a, times(n, kv->n_sparse, 1), sizeof *kv->trees->grouped);
                         kv->trees->versions =

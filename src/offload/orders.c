@@ -11,7 +11,7 @@
 #include "kv/worker.h"
 #include "offload/orders.h"
 
-/* Numbers of a step's record, by sparse layer. */
+/* Numbers of a step's record, by sparse layer; the first is where clusters and trees have theirs. */
 enum { GROUPED, ORDERED, STATIC, SLOT };
 _Static_assert(SLOT + 1 == DCI_GPU_KV_ORDER_NUMBERS, "the record has room for all");
 
@@ -22,17 +22,11 @@ bool dci_gpu_kv_has_orders(const dci_kv_config *shape)
 
 /* --- sizes -------------------------------------------------------------------------------------------------------- */
 
-static size_t page_bytes(const dci_gpu_kv *kv)
-{
-        return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
-}
-
 size_t dci_gpu_kv_orders_init(dci_gpu_kv *kv)
 {
         dci_gpu_kv_orders *o = kv->orders;
         const dci_kv_config *c = &kv->shape;
-        o->on = true;
-        dci_gpu_kv_store_init(kv, kv->summaries, (DCI_GPU_CHUNK >> kv->page_shift) * page_bytes(kv),
+        dci_gpu_kv_store_init(kv, kv->summaries, (DCI_GPU_CHUNK >> kv->page_shift) * dci_gpu_kv_group_bytes(kv),
                               kv->config.max_tokens);
         dci_gpu_kv_store_init(kv, kv->ids, DCI_GPU_CHUNK * sizeof(int32_t), kv->config.max_tokens);
         o->stage_bytes = kv->ids->max_chunks * (kv->summaries->chunk_bytes + kv->ids->chunk_bytes);
@@ -45,7 +39,7 @@ size_t dci_gpu_kv_orders_init(dci_gpu_kv *kv)
 dci_status dci_gpu_kv_orders_begin(dci_gpu_kv *kv)
 {
         dci_gpu_kv_orders *o = kv->orders;
-        if (!o->on)
+        if (!kv->planner.ordered)
                 return DCI_OK;
         memset(o->ring, 0, kv->n_sparse * kv->config.max_sequences * o->n_slots * o->slot_bytes);
         memset(o->states, 0, kv->config.max_sequences * kv->n_sparse * sizeof *o->states);
@@ -59,7 +53,7 @@ void dci_gpu_kv_orders_destroy(dci_gpu_kv *kv)
         for (size_t i = 0; i < DCI_GPU_KV_ORDER_STAGES; i++)
                 if (kv->orders->stage_events[i] != NULL)
                         kv->ops->event_destroy(kv->gpu, kv->orders->stage_events[i]);
-        *kv->orders = (dci_gpu_kv_orders){.on = false};
+        *kv->orders = (dci_gpu_kv_orders){.n_slots = 0};
 }
 
 /* --- states ------------------------------------------------------------------------------------------------------- */
@@ -71,16 +65,8 @@ static dci_gpu_kv_order *state_of(const dci_gpu_kv *kv, const dci_gpu_kv_row *ro
 
 void dci_gpu_kv_orders_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
-        if (kv->orders->on)
-                memset(kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse, 0,
-                       kv->n_sparse * sizeof *kv->orders->states);
-}
-
-void dci_gpu_kv_orders_leave(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        if (kv->orders->on)
-                dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
-        dci_gpu_kv_orders_open(kv, row);
+        memset(kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse, 0,
+               kv->n_sparse * sizeof *kv->orders->states);
 }
 
 void dci_gpu_kv_orders_group(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n)
@@ -98,7 +84,7 @@ void dci_gpu_kv_orders_group(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t n
 
 void dci_gpu_kv_orders_planned(dci_gpu_kv *kv, size_t layer)
 {
-        for (size_t i = 0; i < kv->step.n && kv->orders->on && dci_kv_groups(kv->host, layer); i++) {
+        for (size_t i = 0; i < kv->step.n && kv->planner.ordered && dci_kv_groups(kv->host, layer); i++) {
                 dci_gpu_kv_order *o = state_of(kv, &kv->rows[kv->step.rows[i]], layer);
                 o->n_pushed++;
         }
@@ -140,12 +126,12 @@ dci_status dci_gpu_kv_orders_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dc
 
 size_t dci_gpu_kv_orders_bytes(const dci_gpu_kv *kv)
 {
-        return kv->orders->on ? dci_lines(kv->n_sparse * sizeof *kv->orders->states) : 0;
+        return kv->planner.ordered ? dci_lines(kv->n_sparse * sizeof *kv->orders->states) : 0;
 }
 
 void dci_gpu_kv_orders_save(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, void *image)
 {
-        if (kv->orders->on)
+        if (kv->planner.ordered)
                 memcpy(image, kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse,
                        kv->n_sparse * sizeof *kv->orders->states);
 }
@@ -154,7 +140,7 @@ void dci_gpu_kv_orders_settle(const dci_gpu_kv *kv, void *image, size_t n)
 {
         dci_gpu_kv_order *saved = image;
         const size_t may = dci_kv_may_group(kv->host, n);
-        for (size_t l = 0; l < kv->n_sparse && kv->orders->on; l++)
+        for (size_t l = 0; l < kv->n_sparse && kv->planner.ordered; l++)
                 if (saved[l].first > 0 && may > saved[l].grouped)
                         saved[l].grouped = may;
 }
@@ -163,7 +149,7 @@ void dci_gpu_kv_orders_restore(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, 
 {
         const dci_gpu_kv_order *saved = image;
         dci_gpu_kv_order *states = kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse;
-        for (size_t l = 0; l < kv->n_sparse && kv->orders->on; l++) {
+        for (size_t l = 0; l < kv->n_sparse && kv->planner.ordered; l++) {
                 const dci_gpu_kv_order uploaded = states[l];
                 states[l] = saved[l];
                 states[l].ordered = uploaded.ordered;
@@ -222,11 +208,6 @@ dci_gpu_order dci_gpu_kv_orders_of(const dci_gpu_kv *kv, size_t layer, size_t fi
                                .n_static = recorded(kv, STATIC, layer, first)};
 }
 
-const int32_t *dci_gpu_kv_orders_grouped(const dci_gpu_kv *kv, size_t layer, size_t first)
-{
-        return recorded(kv, GROUPED, layer, first);
-}
-
 static unsigned char *slot_at(const dci_gpu_kv *kv, size_t layer, size_t row, size_t slot)
 {
         const dci_gpu_kv_orders *o = kv->orders;
@@ -263,7 +244,8 @@ static void fill_head(void *arg, size_t head, size_t worker)
 {
         const filling *f = arg;
         const dci_gpu_kv *kv = f->kv;
-        const size_t per = DCI_GPU_CHUNK >> kv->page_shift, n_pages = f->n >> kv->page_shift, bytes = page_bytes(kv);
+        const size_t per = DCI_GPU_CHUNK >> kv->page_shift, n_pages = f->n >> kv->page_shift,
+                     bytes = dci_gpu_kv_group_bytes(kv);
         (void)worker;
         for (size_t b = 0; b < f->layer->n_batches; b++) {
                 const dci_kv_clusters *batch = f->layer->batches[b];
@@ -290,9 +272,7 @@ static dci_status copy_chunks(dci_gpu_kv *kv, const dci_gpu_kv_store *s, void *s
 {
         const int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
         for (size_t c = 0, end; c < n; c = end) {
-                for (end = c + 1; end < n && numbers[end] == numbers[end - 1] + 1 &&
-                                  numbers[end] >> s->piece_shift == numbers[c] >> s->piece_shift;)
-                        end++;
+                end = dci_gpu_kv_run_end(numbers, s->piece_shift, c, n);
                 DCI_TRY(kv->ops->copy(kv->gpu, stream, dci_gpu_kv_store_at(s, sparse, numbers[c]),
                                       from + c * s->chunk_bytes, (end - c) * s->chunk_bytes));
         }
@@ -315,16 +295,16 @@ static dci_status send_layer(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t l
         dci_may_fail(true);
         const dci_status spread =
                 dci_kv_spread(kv->host, SIZE_MAX, kv->shape.n_kv_heads,
-                              kv->shape.n_kv_heads * (n >> kv->page_shift) * page_bytes(kv), fill_head, &f);
+                              kv->shape.n_kv_heads * (n >> kv->page_shift) * dci_gpu_kv_group_bytes(kv), fill_head, &f);
         dci_may_fail(false);
         for (size_t h = 0; h < kv->shape.n_kv_heads && spread != DCI_OK; h++)
                 fill_head(&f, h, 0);
         DCI_TRY(copy_chunks(kv, s, stream, at, sparse, pages, whole));
         for (size_t h = 0; h < kv->shape.n_kv_heads && rest > 0; h++)
-                DCI_TRY(kv->ops->copy(kv->gpu, stream,
-                                      dci_gpu_kv_store_at(s, sparse, dci_gpu_kv_store_numbers(s, at)[whole]) +
-                                              h * s->head_bytes,
-                                      pages + whole * s->chunk_bytes + h * s->head_bytes, rest * page_bytes(kv)));
+                DCI_TRY(kv->ops->copy(
+                        kv->gpu, stream,
+                        dci_gpu_kv_store_at(s, sparse, dci_gpu_kv_store_numbers(s, at)[whole]) + h * s->head_bytes,
+                        pages + whole * s->chunk_bytes + h * s->head_bytes, rest * dci_gpu_kv_group_bytes(kv)));
         DCI_TRY(copy_chunks(kv, kv->ids, stream, at, sparse, ids, dci_gpu_kv_count_chunks(n_ordered)));
         return kv->ops->event_record(kv->gpu, o->stage_events[stage], stream);
 }
@@ -478,8 +458,6 @@ static dci_status start(dci_gpu_kv *kv, const dci_gpu_kv_row *row, dci_kv_layer 
 dci_status dci_gpu_kv_orders_drain(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 {
         dci_kv_sequence *sequence = dci_gpu_kv_host_sequence(kv, row);
-        if (!kv->orders->on)
-                return DCI_OK;
         /* A prompt's order is being made from the ring. */
         DCI_TRY(dci_kv_wait(kv->host, row->id));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {

@@ -34,7 +34,6 @@ typedef struct dci_gpu_kv_order {
 } dci_gpu_kv_order;
 
 typedef struct dci_gpu_kv_orders {
-        bool on;
         size_t n_slots, slot_bytes; /* of a layer's ring of queries */
         unsigned char *ring;        /* locked: [sparse layer][row][slot][query head][dim], as they came */
         dci_gpu_kv_order *states;   /* [row][sparse layer] */
@@ -50,7 +49,6 @@ dci_status dci_gpu_kv_orders_begin(dci_gpu_kv *kv);
 void dci_gpu_kv_orders_destroy(dci_gpu_kv *kv);
 
 void dci_gpu_kv_orders_open(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
-void dci_gpu_kv_orders_leave(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* Before a step, of a row whose prompt has ended: starts, publishes and requests. *out_stale: the device is to get all
  * that the host has. */
 dci_status dci_gpu_kv_orders_renew(dci_gpu_kv *kv, dci_gpu_kv_row *row, void *stream, bool *out_stale);
@@ -76,7 +74,6 @@ void dci_gpu_kv_orders_abort(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 /* The numbers of row i of a step in its record, and where they are on the device. */
 void dci_gpu_kv_orders_record(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t i, int32_t *numbers);
 dci_gpu_order dci_gpu_kv_orders_of(const dci_gpu_kv *kv, size_t layer, size_t first);
-const int32_t *dci_gpu_kv_orders_grouped(const dci_gpu_kv *kv, size_t layer, size_t first);
 dci_gpu_query_ring dci_gpu_kv_orders_ring(const dci_gpu_kv *kv, size_t layer, size_t first);
 
 #endif

@@ -254,15 +254,6 @@ dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_k
                                       n * sizeof *kv->pool->tables);
 }
 
-size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end)
-{
-        const size_t shift = kv->host->pool.piece_shift;
-        size_t b = first + 1;
-        while (b < end && table[b] == table[b - 1] + 1 && (size_t)table[b] >> shift == (size_t)table[first] >> shift)
-                b++;
-        return b;
-}
-
 dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n)
 {
         const dci_kv_pool *pool = &kv->host->pool;
@@ -271,7 +262,7 @@ dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_
                 if (!kv->layers[l].dense)
                         continue;
                 for (size_t b = first, end; b < first + n; b = end) {
-                        end = dci_gpu_kv_run_end(kv, table, b, first + n);
+                        end = dci_gpu_kv_run_end(table, pool->piece_shift, b, first + n);
                         const size_t n_bytes = (end - b) * pool->block_bytes;
                         DCI_TRY(kv->ops->copy(kv->gpu, stream, dci_gpu_kv_dense_block(kv, l, table[b]),
                                               dci_gpu_kv_host_block(kv, l, table[b]), n_bytes));

@@ -38,8 +38,6 @@ void dci_gpu_kv_dense_trim(dci_gpu_kv *kv);
 dci_status dci_gpu_kv_dense_ready(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t first);
 /* Copies n blocks of the row's table, from number `first` on, from host memory to the dense layers' pieces. */
 dci_status dci_gpu_kv_dense_fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
-/* The end of a run of blocks that follow each other in one piece: from number `first` of a table on, before `end`. */
-size_t dci_gpu_kv_run_end(const dci_gpu_kv *kv, const int32_t *table, size_t first, size_t end);
 /* Uploads n entries of the row's table, from number `first` on. */
 dci_status dci_gpu_kv_upload_table(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, size_t first, size_t n);
 unsigned char *dci_gpu_kv_host_block(const dci_gpu_kv *kv, size_t layer, int32_t block);

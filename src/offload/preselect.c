@@ -6,6 +6,7 @@
 #include "kv/geometry.h"
 #include "kv/stages/summary_codes.h"
 #include "offload/preselect.h"
+#include "offload/state.h"
 
 _Static_assert(DCI_GPU_UNIT == DCI_CODE_UNIT, "units of the device are those of the codes");
 
@@ -37,12 +38,6 @@ size_t dci_gpu_kv_preselect_init(dci_gpu_kv *kv, size_t most)
         return s->stride * DCI_GPU_UNIT < most ? s->stride * DCI_GPU_UNIT : most;
 }
 
-/* Bytes of a candidate's codes, or a mean's. */
-static size_t code_bytes(const dci_gpu_kv *kv)
-{
-        return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
-}
-
 dci_gpu_units dci_gpu_kv_units(const dci_gpu_kv *kv, size_t first, size_t n)
 {
         const dci_gpu_kv_preselect *s = &kv->planner.preselect;
@@ -70,9 +65,9 @@ dci_status dci_gpu_kv_score(dci_gpu_kv *kv, void *stream, const dci_gpu_score_ar
                 return kv->ops->score(kv->gpu, stream, score);
         const size_t n_lists = (size_t)score->n_sequences * kv->shape.n_kv_heads;
         means.units.of_means = 1;
-        means.summaries.layer_at += DCI_GPU_CHUNK * code_bytes(kv);
+        means.summaries.layer_at += DCI_GPU_CHUNK * dci_gpu_kv_group_bytes(kv);
         means.group_shift = s->mean_shift;
-        means.n_parts = dci_gpu_score_parts(kv->gpu, n_lists, s->max_means, code_bytes(kv));
+        means.n_parts = dci_gpu_score_parts(kv->gpu, n_lists, s->max_means, dci_gpu_kv_group_bytes(kv));
         means.max_groups = (int32_t)s->max_means;
         means.lanes.keys = NULL; /* kept tokens do not compete */
         means.scores = s->scores;

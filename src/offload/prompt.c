@@ -230,7 +230,7 @@ static dci_status prompt(dci_gpu_kv *kv, void *stream, size_t layer, int64_t seq
                               !dci_mul(rows - 1, ld, &n_bytes) || !dci_mul(n_bytes + kv->dim, kv->query_es, &n_bytes)))
                 return dci_fail(DCI_ERR_LIMIT, "queries of %zu positions, %zu elements apart, are too many",
                                 n_positions, ld);
-        if (kv->planner.on && kv->planner.kind != DCI_GPU_LEARNED && !kv->planner.ordered && !kv->planner.trees) {
+        if (dci_kv_builds_later(kv->host)) {
                 DCI_TRY(dci_kv_end_prompt(kv->host, layer, sequence, n_positions, queries, ld));
                 return kv->layers[layer].dense ? DCI_OK : dci_gpu_kv_build_prompt(kv, layer, row);
         }

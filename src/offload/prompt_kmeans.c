@@ -149,7 +149,6 @@ static dci_status work_ready(dci_gpu_kv *kv, size_t n_bytes)
         if (n_bytes <= c->work_bytes)
                 return DCI_OK;
         DCI_TRY(begin_stream(kv));
-        DCI_TRY(dci_gpu_kv_check_device_bytes(kv, n_bytes));
         DCI_TRY(dci_gpu_kv_alloc_device(kv, n_bytes, &memory));
         const dci_status status = c->work != NULL ? dci_gpu_kv_drain(kv) : DCI_OK;
         free_work(kv);
@@ -467,7 +466,7 @@ static void take_task(void *arg, size_t task, size_t worker)
 static dci_status alloc_batches(const taking *t)
 {
         dci_kv *host = t->kv->host;
-        memset(t->batches, 0, t->n_layers * sizeof *t->batches);
+        memset(t->batches, 0, t->n_layers * sizeof(void *));
         for (size_t i = 0; i < t->n_layers; i++) {
                 dci_kv_layer *layer = t->layers[i].layer;
                 if (!layer->prompt_due || layer->n_batches > 0 ||
@@ -532,7 +531,7 @@ dci_status dci_gpu_kv_prompt_kmeans_collect(dci_gpu_kv *kv, const dci_gpu_kv_row
                 if (!kv->layers[l].dense && c->there[sparse] != 0 && all_good(kv, at, &p))
                         t.layers[t.n_layers++] = (struct taken){&dci_gpu_kv_host_sequence(kv, row)->layers[l], at};
         }
-        const size_t n_bytes = t.n_layers * sizeof *t.batches;
+        const size_t n_bytes = t.n_layers * sizeof(void *);
         dci_status status = dci_kv_lock(kv->host);
         if (status == DCI_OK) {
                 status = dci_kv_alloc(kv->host, n_bytes, (void **)&t.batches);

@@ -100,7 +100,7 @@ static dci_status fill(dci_gpu_kv *kv, void *stream, const dci_gpu_kv_row *row, 
         const size_t block_bytes = kv->host->pool.block_bytes;
         const int32_t *table = row_table(kv, row);
         for (size_t b = first, end; b < first + n; b = end) {
-                const size_t most = dci_gpu_kv_run_end(kv, table, b, first + n);
+                const size_t most = dci_gpu_kv_run_end(table, kv->host->pool.piece_shift, b, first + n);
                 for (end = b + 1; end < most && r->slots[table[end]] == r->slots[table[end - 1]] + 1;)
                         end++;
                 const size_t slot = (size_t)r->slots[table[b]], n_bytes = (end - b) * block_bytes;

@@ -14,18 +14,10 @@
 #include "offload/tail.h"
 #include "offload/tree.h"
 
-/* Bytes of a group that the device reads for its score. */
-static size_t group_bytes(const dci_gpu_kv *kv)
-{
-        if (dci_gpu_kv_coded(&kv->planner))
-                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
-        return (kv->planner.kind == DCI_GPU_MEANS ? 2 : 4) * kv->dim;
-}
-
 int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
         return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.likely_groups,
-                                   group_bytes(kv));
+                                   dci_gpu_kv_group_bytes(kv));
 }
 
 /* Whether the last queued kernel may have built summaries of these rows: at the end of a prompt, which a plan may
@@ -71,19 +63,16 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .deviation_weight = (float)kv->shape.deviation_weight};
         if (p->kind == DCI_GPU_CODES)
                 args.centres = p->centres + index * kv->n_lists * kv->dim;
-        if (p->clustered) {
-                args.n_clusters = kv->clusters->n_clusters + index * kv->n_lists;
+        if (dci_gpu_kv_of_host(p) || p->ordered)
                 args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
-        }
+        if (p->clustered)
+                args.n_clusters = kv->clusters->n_clusters + index * kv->n_lists;
         if (p->ordered) {
-                args.n_grouped = dci_gpu_kv_orders_grouped(kv, layer, first);
                 args.order = dci_gpu_kv_orders_of(kv, layer, first);
                 args.ring = dci_gpu_kv_orders_ring(kv, layer, first);
         }
-        if (p->trees) {
+        if (p->trees)
                 args.n_clusters = kv->trees->in_tree + 2 * index * kv->n_lists;
-                args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
-        }
         if (p->kind == DCI_GPU_LEARNED)
                 args.transforms = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
@@ -124,15 +113,16 @@ static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const
                                      .recent_begin = p->header + kv->step.n + first,
                                      .after = p->header + 2 * kv->step.n + first,
                                      .units = score->units,
+                                     .order = score->order,
+                                     .ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer),
                                      .likely_groups = (int32_t)p->likely_groups};
 }
 
-static void add_lists(const dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, dci_gpu_select_args *out)
+static void add_lists(const dci_gpu_kv *kv, const dci_gpu_score_args *score, dci_gpu_select_args *out)
 {
         out->n_clusters = score->n_clusters;
         out->spans = score->summaries;
         out->spans.layer_at += kv->clusters->spans_offset;
-        out->ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
         out->members = kv->tail->members;
         out->estimate_share = kv->shape.estimate_share;
 }
@@ -145,13 +135,7 @@ dci_status dci_gpu_kv_select(dci_gpu_kv *kv, size_t layer, const void *queries, 
                 const dci_gpu_score_args score = score_args(kv, layer, queries, ld, first, n);
                 dci_gpu_select_args select = select_args(kv, layer, &score, first);
                 if (kv->planner.clustered)
-                        add_lists(kv, layer, &score, &select);
-                if (kv->planner.ordered) {
-                        select.order = score.order;
-                        select.ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
-                }
-                if (kv->planner.trees)
-                        select.ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer);
+                        add_lists(kv, &score, &select);
                 if (kv->schedule->on)
                         DCI_TRY(dci_gpu_kv_schedule_plan(kv, layer, &score, &select));
                 else

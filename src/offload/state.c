@@ -144,6 +144,12 @@ dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row
         return DCI_OK;
 }
 
+dci_status dci_gpu_kv_wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
+{
+        DCI_TRY(dci_gpu_kv_wait_rows(kv));
+        return dci_gpu_kv_check_good(kv, row);
+}
+
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         if (!kv->step.open)

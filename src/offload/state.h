@@ -52,6 +52,8 @@ int32_t dci_gpu_kv_bad(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 void dci_gpu_kv_set_bad(dci_gpu_kv *kv, const dci_gpu_kv_row *row, int32_t bad);
 /* Refuses a row that has got NaN or infinity, as far as the device's work is done. */
 dci_status dci_gpu_kv_check_good(const dci_gpu_kv *kv, const dci_gpu_kv_row *row);
+/* The same, once the rows that the host builds from have arrived. */
+dci_status dci_gpu_kv_wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row);
 dci_status dci_gpu_kv_bad_rows(const dci_gpu_kv_row *row);
 /* Checks that a step is open on this stream, and that there is such a layer. */
 dci_status dci_gpu_kv_check_step(dci_gpu_kv *kv, void *stream, size_t layer);
@@ -115,10 +117,29 @@ DCI_INLINE size_t dci_gpu_kv_blocks(const dci_gpu_kv *kv, size_t n_tokens)
         return (n_tokens + kv->shape.page_tokens - 1) >> kv->page_shift;
 }
 
+/* The end of a run of blocks or chunks that follow each other in one piece: from entry `first` of a table of their
+ * numbers on, before `end`. */
+DCI_INLINE size_t dci_gpu_kv_run_end(const int32_t *numbers, size_t piece_shift, size_t first, size_t end)
+{
+        size_t i = first + 1;
+        while (i < end && numbers[i] == numbers[i - 1] + 1 &&
+               numbers[i] >> piece_shift == numbers[first] >> piece_shift)
+                i++;
+        return i;
+}
+
 /* Codes whose coders are the row's own. */
 DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
 {
         return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
+}
+
+/* Bytes of a group that the device reads for its score. */
+DCI_INLINE size_t dci_gpu_kv_group_bytes(const dci_gpu_kv *kv)
+{
+        if (dci_gpu_kv_coded(&kv->planner))
+                return kv->dim * (size_t)kv->shape.key_bits / 8 + sizeof(uint16_t);
+        return (kv->planner.kind == DCI_GPU_MEANS ? 1 : 2) * kv->row_bytes;
 }
 
 #endif

@@ -133,6 +133,25 @@ static dci_status dense_ready(dci_gpu_kv *kv)
         return status;
 }
 
+/* Gets all that the step needs, or none of it: but what has been built and uploaded by then stays. */
+static dci_status reserve_memory(dci_gpu_kv *kv, size_t n, const int64_t *sequences, const size_t *n_tokens)
+{
+        DCI_TRY(dci_gpu_kv_planner_reserve(kv));
+        DCI_TRY(dci_gpu_kv_copies_reserve(kv));
+        DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens)));
+        const dci_status dense = dense_ready(kv);
+        if (dense != DCI_OK)
+                dci_kv_step_abort(kv->host, n, sequences);
+        return dense;
+}
+
+/* Later steps, on other streams, and waits find what a refused one has uploaded on its stream. */
+static dci_status order_refused(dci_gpu_kv *kv, void *stream)
+{
+        DCI_TRY(kv->ops->event_order(kv->gpu, stream, kv->step_event));
+        return kv->ops->event_record(kv->gpu, kv->step_event, stream);
+}
+
 static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t *sequences, const size_t *n_tokens)
 {
         const bool groups = kv->groups && !kv->planner.on;
@@ -152,13 +171,11 @@ static dci_status reserve(dci_gpu_kv *kv, void *stream, size_t n, const int64_t 
                 kv->step.rows[i] = dci_gpu_kv_row_number(kv, dci_gpu_kv_find(kv, sequences[i]));
                 kv->step.n_tokens += kv->step.wanted[i];
         }
-        DCI_TRY(dci_gpu_kv_planner_reserve(kv));
-        DCI_TRY(dci_gpu_kv_copies_reserve(kv));
-        DCI_TRY(dci_gpu_kv_check_host(kv, dci_kv_reserve(kv->host, n, sequences, n_tokens)));
-        const dci_status dense = dense_ready(kv);
-        if (dense != DCI_OK) {
-                dci_kv_step_abort(kv->host, n, sequences);
-                return dense;
+        const dci_status status = reserve_memory(kv, n, sequences, n_tokens);
+        if (status != DCI_OK) {
+                if (kv->planner.on && !kv->broken)
+                        DCI_GPU_KV_TRY(kv, order_refused(kv, stream));
+                return status;
         }
         kv->step.open = true;
         kv->now++;
@@ -188,7 +205,7 @@ static dci_status copy_blocks(dci_gpu_kv *kv, size_t layer, const unsigned char 
 {
         const dci_kv_pool *pool = &kv->host->pool;
         for (size_t b = 0, end; b < n; b = end) {
-                end = dci_gpu_kv_run_end(kv, table, b, n);
+                end = dci_gpu_kv_run_end(table, pool->piece_shift, b, n);
                 DCI_TRY(kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_host_block(kv, layer, table[b]),
                                       from + b * pool->block_bytes, (end - b) * pool->block_bytes));
         }

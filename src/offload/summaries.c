@@ -106,6 +106,10 @@ static dci_status upload_ordered(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 
 dci_status dci_gpu_kv_upload_all(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
+        if (kv->planner.clustered)
+                return dci_gpu_kv_clusters_restore(kv, row);
+        if (kv->planner.trees)
+                return dci_gpu_kv_trees_restore(kv, row);
         row->where = DCI_GPU_KV_ON_HOST;
         if (kv->planner.ordered) {
                 DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->side));
@@ -141,8 +145,7 @@ dci_status dci_gpu_kv_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
                 return dci_gpu_kv_clusters_upload(kv, row);
         if (kv->planner.trees)
                 return dci_gpu_kv_trees_upload(kv, row);
-        DCI_TRY(dci_gpu_kv_wait_rows(kv));
-        DCI_TRY(dci_gpu_kv_check_good(kv, row));
+        DCI_TRY(dci_gpu_kv_wait_good(kv, row));
         if (kv->planner.ordered)
                 return upload_ordered(kv, row);
         if (kv->planner.kind == DCI_GPU_LEARNED) /* the host may be encoding a prompt */
@@ -235,8 +238,7 @@ static dci_status reserve_ordered(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         DCI_TRY(dci_gpu_kv_orders_renew(kv, row, kv->step.stream, &stale));
         stale = stale || (row->n_formed == 0 && dci_gpu_kv_host_grouped(kv, dci_gpu_kv_host_sequence(kv, row)) > 0);
         if (stale || (due > row->n_formed && !device_builds(kv, row, due))) {
-                DCI_TRY(dci_gpu_kv_wait_rows(kv));
-                DCI_TRY(dci_gpu_kv_check_good(kv, row));
+                DCI_TRY(dci_gpu_kv_wait_good(kv, row));
                 DCI_TRY(dci_gpu_kv_orders_upload(kv, row, kv->step.stream));
         }
         dci_gpu_kv_orders_group(kv, row, due);
@@ -403,7 +405,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         row->where = kv->planner.on && !dci_gpu_kv_coded(&kv->planner) ? DCI_GPU_KV_ON_DEVICE : DCI_GPU_KV_NOWHERE;
         if (kv->planner.clustered)
                 dci_gpu_kv_clusters_open(kv, row);
-        dci_gpu_kv_orders_open(kv, row);
+        if (kv->planner.ordered)
+                dci_gpu_kv_orders_open(kv, row);
         if (kv->planner.trees)
                 dci_gpu_kv_trees_open(kv, row);
         dci_gpu_kv_boundaries_open(kv, row);
@@ -413,9 +416,8 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 void dci_gpu_kv_planner_leave(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
         truncate_chunks(kv, row, 0);
-        if (dci_gpu_kv_of_host(&kv->planner))
+        if (kv->planner.on)
                 dci_gpu_kv_store_truncate(kv->ids, dci_gpu_kv_row_number(kv, row), 0);
-        dci_gpu_kv_orders_leave(kv, row);
         row->n_formed = 0;
         dci_gpu_kv_copies_leave(kv, row);
 }
@@ -438,16 +440,10 @@ void dci_gpu_kv_planner_trim(dci_gpu_kv *kv)
 }
 
 /* Replaces chunk number c of the row by its own copy of `from`. */
-static dci_status copy_chunk(dci_gpu_kv *kv, dci_gpu_kv_row *row, size_t c, int32_t from)
+static dci_status copy_chunk(dci_gpu_kv *kv, const dci_gpu_kv_row *row, size_t c, int32_t from)
 {
-        dci_gpu_kv_store *s = kv->summaries;
-        DCI_TRY(dci_gpu_kv_store_ready(kv, s, 1));
-        const int32_t own = dci_gpu_kv_store_alloc(s);
-        for (size_t l = 0; l < kv->n_sparse; l++)
-                DCI_GPU_KV_TRY(kv, dci_gpu_kv_side_copy(kv, dci_gpu_kv_store_at(s, l, own),
-                                                        dci_gpu_kv_store_at(s, l, from), s->chunk_bytes));
-        row_numbers(kv, row)[c] = own;
-        return DCI_OK;
+        DCI_TRY(dci_gpu_kv_store_ready(kv, kv->summaries, 1));
+        return dci_gpu_kv_store_copy(kv, kv->summaries, kv->side, dci_gpu_kv_row_number(kv, row), c, from);
 }
 
 dci_status dci_gpu_kv_planner_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci_gpu_kv_row *to)

@@ -8,7 +8,6 @@
 #include "kv/memory.h"
 #include "kv/stages/summary_codes.h"
 #include "offload/boundaries.h"
-#include "offload/clusters.h"
 #include "offload/learned_codes.h"
 #include "offload/orders.h"
 #include "offload/prompt_kmeans.h"
@@ -16,7 +15,6 @@
 #include "offload/schedule.h"
 #include "offload/summaries.h"
 #include "offload/swap.h"
-#include "offload/tree.h"
 
 /* --- the image ---------------------------------------------------------------------------------------------------- */
 
@@ -76,9 +74,7 @@ static dci_status move_chunks(mover *m, const dci_gpu_kv_row *row, size_t n)
         const int32_t *numbers = dci_gpu_kv_store_numbers(s, dci_gpu_kv_row_number(m->kv, row));
         for (size_t l = 0; l < m->kv->n_sparse; l++)
                 for (size_t c = 0, end; c < n; c = end) {
-                        for (end = c + 1; end < n && numbers[end] == numbers[end - 1] + 1 &&
-                                          numbers[end] >> s->piece_shift == numbers[c] >> s->piece_shift;)
-                                end++;
+                        end = dci_gpu_kv_run_end(numbers, s->piece_shift, c, n);
                         DCI_TRY(move(m, dci_gpu_kv_store_at(s, l, numbers[c]), (end - c) * s->chunk_bytes));
                 }
         return DCI_OK;
@@ -174,9 +170,7 @@ dci_status dci_gpu_kv_swap_restore(dci_gpu_kv *kv, const dci_gpu_kv_swapped *s, 
         if (!kv->planner.on)
                 return DCI_OK;
         if (dci_gpu_kv_of_host(&kv->planner) || s->row.where == DCI_GPU_KV_ON_HOST) {
-                DCI_TRY(kv->planner.clustered ? dci_gpu_kv_clusters_restore(kv, row)
-                        : kv->planner.trees   ? dci_gpu_kv_trees_restore(kv, row)
-                                              : dci_gpu_kv_upload_all(kv, row));
+                DCI_TRY(dci_gpu_kv_upload_all(kv, row));
                 dci_gpu_kv_orders_restore(kv, row, s->image);
                 return dci_gpu_kv_check_device(kv, restore_lists(kv, s, row));
         }

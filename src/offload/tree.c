@@ -58,8 +58,8 @@ size_t dci_gpu_kv_trees_init(dci_gpu_kv *kv)
                                       : DCI_GPU_TREE_FEWEST + (size_t)(DCI_GPU_TREE_SHARE * (double)n),
                      rows = (size_t)((double)(opened < nodes ? opened : nodes) * (double)kv->group / c->tree_promotion);
         kv->planner.tree.max_pages = (tokens / c->page_tokens + nodes + DCI_KV_TREE_SPARE + 31) / 32 * 32;
-        kv->planner.tree.page_parts = dci_gpu_score_parts(kv->gpu, kv->n_lists, rows < n ? rows : n,
-                                                          kv->dim * (size_t)c->key_bits / 8 + sizeof(uint16_t));
+        kv->planner.tree.page_parts =
+                dci_gpu_score_parts(kv->gpu, kv->n_lists, rows < n ? rows : n, dci_gpu_kv_group_bytes(kv));
         dci_gpu_kv_store_init(kv, kv->summaries, part_bytes(DCI_GPU_TREE_NODE_BYTES(block_bytes(kv))), nodes);
         dci_gpu_kv_store_init(kv, kv->ids, part_bytes(DCI_GPU_TREE_PAGE_BYTES(block_bytes(kv))),
                               kv->planner.tree.max_pages * c->page_tokens);
@@ -110,22 +110,11 @@ static bool changed(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, const
 /* Makes a row's first n chunks exclusive; those that others share are copied on the device. All memory comes first. */
 static dci_status make_exclusive(dci_gpu_kv *kv, dci_gpu_kv_store *s, size_t row, size_t n)
 {
-        int32_t *numbers = dci_gpu_kv_store_numbers(s, row);
-        const size_t before = s->n_chunks[row];
         DCI_TRY(dci_gpu_kv_store_ready(kv, s, dci_gpu_kv_store_missing(s, row, 0, n)));
-        for (size_t c = 0; c < before && c < n; c++) {
-                const int32_t shared = numbers[c];
-                if (s->refs[shared] == 1)
-                        continue;
-                numbers[c] = dci_gpu_kv_store_alloc(s);
-                for (size_t l = 0; l < kv->n_sparse; l++)
-                        DCI_GPU_KV_TRY(kv, kv->ops->copy(kv->gpu, kv->side, dci_gpu_kv_store_at(s, l, numbers[c]),
-                                                         dci_gpu_kv_store_at(s, l, shared), s->chunk_bytes));
-                dci_gpu_kv_store_free(s, shared);
-        }
-        DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, s, kv->side, row, before, n));
+        DCI_TRY(dci_gpu_kv_store_unshare(kv, s, kv->side, row, n));
+        DCI_TRY(dci_gpu_kv_store_make_exclusive(kv, s, kv->side, row, s->n_chunks[row], n));
         dci_gpu_kv_store_truncate(s, row, n);
-        return dci_gpu_kv_check_device(kv, dci_gpu_kv_store_upload(kv, s, kv->side, row, 0));
+        return DCI_OK;
 }
 
 /* --- through the locked buffer ------------------------------------------------------------------------------------ */
@@ -323,13 +312,6 @@ static dci_status upload(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         return DCI_OK;
 }
 
-/* Waits for the rows that the host builds from, and checks them. */
-static dci_status wait_good(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
-{
-        DCI_TRY(dci_gpu_kv_wait_rows(kv));
-        return dci_gpu_kv_check_good(kv, row);
-}
-
 /* Workers build the prompt. */
 static bool is_waited_for(const dci_gpu_kv *kv, const dci_kv_sequence *sequence)
 {
@@ -345,7 +327,7 @@ static dci_status build_next(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
         if (is_waited_for(kv, sequence))
                 DCI_TRY(dci_kv_wait(kv->host, row->id));
         if (dci_kv_builds_next(kv->host, sequence)) {
-                DCI_TRY(wait_good(kv, row));
+                DCI_TRY(dci_gpu_kv_wait_good(kv, row));
                 DCI_TRY(dci_kv_build_next(kv->host, row->id, false));
         }
         return upload(kv, row);
@@ -360,7 +342,7 @@ dci_status dci_gpu_kv_trees_reserve(dci_gpu_kv *kv)
 
 dci_status dci_gpu_kv_trees_upload(dci_gpu_kv *kv, dci_gpu_kv_row *row)
 {
-        DCI_TRY(wait_good(kv, row));
+        DCI_TRY(dci_gpu_kv_wait_good(kv, row));
         DCI_TRY(dci_kv_maintain(kv->host, 1, &row->id));
         return upload(kv, row);
 }
