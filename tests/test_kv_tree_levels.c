@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "index/pdci/directions.h"
+#include "simd/nearest.h"
 #include "tests/kv_tree_check.h"
 #include "tests/scratch.h"
 
@@ -184,6 +185,67 @@ START_TEST(most_rows_of_a_long_prompt_are_with_the_nearest_node)
                                         ck_assert_int_eq(tree->node_tokens[tree->page_node[p]], member);
                         }
         }
+        end();
+}
+END_TEST
+
+/* What dci_kv_tree_place needs, each in memory of its own. */
+typedef struct tiles {
+        dci_kv_tree_tiles tiles;
+        void *scratch;
+} tiles;
+
+static tiles tiles_of(size_t dim)
+{
+        const size_t wide = dim + 1;
+        const tiles t = {{calloc(wide, sizeof(float)), calloc(DCI_KV_TREE_BLOCK * wide, sizeof(float)),
+                          calloc(DCI_KV_TREE_TASK * wide, sizeof(float)), calloc(DCI_KV_TREE_TASK, sizeof(int32_t)),
+                          aligned_alloc(64, dci_nearest_bytes(context, DCI_KV_TREE_BLOCK, wide)),
+                          aligned_alloc(64, dci_lines(dci_nearest_scratch_bytes(context, wide)))},
+                         aligned_alloc(64, dci_lines(dci_kv_tree_place_bytes(kv)))};
+        ck_assert(t.tiles.mean != NULL && t.tiles.centres != NULL && t.tiles.points != NULL && t.tiles.found != NULL);
+        ck_assert(t.tiles.nearest != NULL && t.tiles.find != NULL && t.scratch != NULL);
+        return t;
+}
+
+static void tiles_free(tiles *t)
+{
+        free(t->tiles.mean);
+        free(t->tiles.centres);
+        free(t->tiles.points);
+        free(t->tiles.found);
+        free(t->tiles.nearest);
+        free(t->tiles.find);
+        free(t->scratch);
+}
+
+/* The level that a prompt's way down begins at may have more nodes than are made ready at a time: all of them count. */
+START_TEST(a_top_level_may_have_any_number_of_nodes)
+{
+        enum { LONG = 10500 };
+        begin(0);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        config.n_layers = config.n_kv_heads = config.n_query_heads = 1;
+        data = kv_random(&config, LONG, 29);
+        kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, LONG);
+        dci_kv_tree *tree = kv_tree_of(kv, sequence, 0, 0);
+        const size_t n = tree->n;
+        tiles t = tiles_of(config.dim_k);
+        ck_assert_uint_gt(tree->n_nodes, DCI_KV_TREE_BLOCK);
+        tree->n_levels = 1; /* its nodes are the top level */
+        dci_kv_tree_place(kv, kv_layer_of(kv, sequence, 0), 0, tree, n, &t.tiles, t.scratch);
+        for (size_t i = 0; i < n; i += 5) {
+                const float *x = key_of(&data, 0, 0, i);
+                double best = -(double)INFINITY;
+                for (size_t c = 0; c < tree->n_nodes; c++)
+                        best = fmax(best, nearness(tree, x, key_of(&data, 0, 0, (size_t)tree->node_tokens[c])));
+                const size_t token = (size_t)tree->node_tokens[tree->placed[i]];
+                ck_assert_double_ge(nearness(tree, x, key_of(&data, 0, 0, token)),
+                                    best - 1e-4 * (double)tree->c_squared);
+        }
+        tiles_free(&t);
         end();
 }
 END_TEST
@@ -428,6 +490,7 @@ int main(void)
         TCase *levels = test_case(suite, "levels", 60);
         tcase_add_loop_test(levels, levels_are_what_comparing_with_all_gives, 0, COUNT(ways));
         tcase_add_test(levels, most_rows_of_a_long_prompt_are_with_the_nearest_node);
+        tcase_add_test(levels, a_top_level_may_have_any_number_of_nodes);
         tcase_add_test(levels, levels_that_were_not_asked_for_are_for_forming_alone);
         tcase_add_loop_test(levels, full_effort_finds_the_best_pages_through_levels, 0, COUNT(ways));
         tcase_add_loop_test(levels, retrieving_all_is_comparing_with_all, 0, COUNT(ways));

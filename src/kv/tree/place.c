@@ -76,34 +76,60 @@ static void take_points(const placing *s, const int32_t *candidates, size_t n, f
         }
 }
 
-/* Makes n nodes of level l ready: list[i], or numbers from 0 on. */
-static void prepare(const placing *s, size_t l, const int32_t *list, size_t n, dci_nearest *out)
+/* Makes n nodes of level l ready: list[first + i], or numbers from `first` on. */
+static void prepare(const placing *s, size_t l, const int32_t *list, size_t first, size_t n, dci_nearest *out)
 {
         const size_t wide = s->kv->dim_k + 1;
         int32_t keys[DCI_KV_TILE];
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
-                for (size_t t = 0; t < here; t++)
-                        keys[t] = s->tree->node_tokens[dci_kv_tree_node_at(s->tree, l,
-                                                                           list != NULL ? (size_t)list[i + t] : i + t)];
+                for (size_t t = 0; t < here; t++) {
+                        const size_t at = first + i + t, node = list != NULL ? (size_t)list[at] : at;
+                        keys[t] = s->tree->node_tokens[dci_kv_tree_node_at(s->tree, l, node)];
+                }
                 take_points(s, keys, here, s->tiles->centres + i * wide);
         }
         dci_nearest_prepare(s->kv->context, s->tiles->centres, wide, n, wide, s->tiles->nearest, out);
 }
 
-/* The nearest of n <= BLOCK_NODES nodes of level l to each of the candidates: to assigned[candidate]. */
+/* Compares n <= DCI_KV_TREE_TASK points with nodes that are ready, those from number `first` of the list on; all: there are
+ * no others, so that nearest ones need no score. */
+static void compare_some(const placing *s, const dci_nearest *nearest, const int32_t *list, size_t first, bool all,
+                         const int32_t *candidates, size_t n, float *best, int32_t *assigned)
+{
+        const dci_kv_tree_tiles *t = s->tiles;
+        float scores[DCI_KV_TREE_TASK];
+        dci_nearest_find(nearest, t->points, s->kv->dim_k + 1, n, t->find, t->found, all ? NULL : scores);
+        for (size_t r = 0; r < n; r++) {
+                const size_t at = first + (size_t)t->found[r];
+                if (!all && !(scores[r] > best[r]))
+                        continue;
+                if (!all)
+                        best[r] = scores[r];
+                assigned[candidates[r]] = list != NULL ? list[at] : (int32_t)at;
+        }
+}
+
+/* The nearest of some nodes of level l to each of the candidates: to assigned[candidate]. */
 static void compare_all(const placing *s, size_t l, const int32_t *list, size_t n_nodes, const int32_t *candidates,
                         size_t n, int32_t *assigned)
 {
-        const dci_kv_tree_tiles *t = s->tiles;
+        const bool all = n_nodes <= DCI_KV_TREE_BLOCK;
         dci_nearest nearest;
-        prepare(s, l, list, n_nodes, &nearest);
+        float best[DCI_KV_TREE_TASK];
+        if (all)
+                prepare(s, l, list, 0, n_nodes, &nearest);
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < DCI_KV_TREE_TASK ? n - i : DCI_KV_TREE_TASK;
-                take_points(s, candidates + i, here, t->points);
-                dci_nearest_find(&nearest, t->points, s->kv->dim_k + 1, here, t->find, t->found, NULL);
+                take_points(s, candidates + i, here, s->tiles->points);
                 for (size_t r = 0; r < here; r++)
-                        assigned[candidates[i + r]] = list != NULL ? list[t->found[r]] : t->found[r];
+                        best[r] = -INFINITY;
+                for (size_t b = 0, more; b < n_nodes; b += more) {
+                        more = n_nodes - b < DCI_KV_TREE_BLOCK ? n_nodes - b : DCI_KV_TREE_BLOCK;
+                        if (!all)
+                                prepare(s, l, list, b, more, &nearest);
+                        compare_some(s, &nearest, list, b, all, candidates + i, here, best, assigned);
+                }
         }
 }
 
