@@ -43,7 +43,7 @@ typedef struct shaping {
         double *sums;
         int32_t *found, *best;
         void *nearest, *find, *place;
-        placed *placed; /* MOST_SORTED */
+        placed *placed; /* MAX_SORTED */
         float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
         dci_kv_tree_encoder encoder;
 } shaping;
@@ -257,7 +257,7 @@ static void sort_cell(const shaping *s, size_t node)
         int32_t from = tree->node_first[node], to = from;
         for (size_t first = 0, n; first < n_rows; first += n) {
                 n = n_rows - first < MAX_SORTED ? n_rows - first : MAX_SORTED;
-                for (size_t i = 0; i < n; i++) { /* MOST_SORTED is a multiple of a page */
+                for (size_t i = 0; i < n; i++) { /* MAX_SORTED is a multiple of a page */
                         s->placed[i].candidate = tree->members[(size_t)from * per_page + i % per_page];
                         if ((i + 1) % per_page == 0)
                                 from = tree->page_next[from];

@@ -211,28 +211,6 @@ void dci_kv_tree_place(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_k
 
 /* --- one candidate ------------------------------------------------------------------------------------------------ */
 
-/* Of n nodes of level l in the block, those that P-DCI retrieves. */
-static size_t retrieve(const placing *s, size_t l, size_t n)
-{
-        const dci_kv *kv = s->kv;
-        const size_t m = kv->config.tree_simple_indices;
-        const double share = dci_kv_tree_retrieved(kv, DCI_KV_TREE_RETRIEVE_INSERT);
-        size_t kept = 0;
-        if (m == 0 || share >= 1.0)
-                return n;
-        for (size_t i = 0; i < n; i++)
-                for (size_t j = 0; j < m; j++)
-                        s->retrieval.projections[j * n + i] =
-                                s->tree->node_projections[dci_kv_tree_node_at(s->tree, l, (size_t)s->block[i]) * m + j];
-        memset(s->retrieval.bits, 0, (n + 63) / 64 * sizeof *s->retrieval.bits);
-        dci_kv_tree_retrieve(kv, &s->retrieval, n, s->projections, share, 1);
-        for (size_t i = 0; i < n; i++) {
-                s->block[kept] = s->block[i];
-                kept += s->retrieval.bits[i / 64] >> (i % 64) & 1;
-        }
-        return kept;
-}
-
 /* Compares a key with the n nodes of level l in the block; returns how many are kept. */
 static size_t compare(const placing *s, size_t l, size_t n, const float *key, float lift, size_t view, dci_near *best,
                       size_t n_best)
@@ -242,7 +220,8 @@ static size_t compare(const placing *s, size_t l, size_t n, const float *key, fl
         const void *rows[DCI_KV_TILE];
         int32_t keys[DCI_KV_TILE];
         float scores[DCI_KV_TILE];
-        n = retrieve(s, l, n);
+        n = dci_kv_tree_retrieve_nodes(kv, tree, &s->retrieval, l, s->block, n, s->projections, 1,
+                                       dci_kv_tree_retrieved(kv, DCI_KV_TREE_RETRIEVE_INSERT), 1);
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
                 for (size_t t = 0; t < here; t++)

@@ -100,8 +100,7 @@ typedef struct search {
         size_t list_lengths[DCI_KV_MAX_GROUP];
         void *topk;
         dci_kv_tree_descent down;
-        const uint64_t
-                *retrieved; /* bits by place in the opened pages, one after the other; NULL: all rows are scored */
+        const uint64_t *retrieved;        /* bits by row of the opened pages; NULL: all rows are scored */
         float *page_scores, *unit_scores; /* [query][DCI_KV_TILE]; CODES: [query][DCI_CODE_UNIT] */
         /* CODES: the queries, transformed. */
         const dci_coder *coder;
@@ -236,14 +235,11 @@ static void score_nodes(const search *s)
 /* Negated products of the queries with the nodes' means. */
 static void rank_nodes(const search *s)
 {
-        const dci_kv_query *ask = s->ask;
         score_nodes(s);
-        for (size_t q = 0; q < ask->kv->group; q++)
-                for (size_t i = 0; i < s->tree->n_nodes; i++)
-                        ask->scores[q * ask->ld + i] = -ask->scores[q * ask->ld + i];
+        dci_kv_tree_negate(s->ask, s->tree->n_nodes);
 }
 
-/* The same from the top level down, with pages that hold what was met on the way. */
+/* The same from the top level down, with pages that hold the keys of nodes on the way. */
 static size_t open_down(search *s, size_t wanted)
 {
         const dci_kv_tree *tree = s->tree;
@@ -303,7 +299,8 @@ static const uint64_t *retrieve_rows(const search *s, size_t n_pages)
         return s->down.retrieval.bits;
 }
 
-/* The members of a page that count and were retrieved, by their places in it, *at_row being the first of all rows, with what is read of them prefetched. Returns how many. */
+/* The members of a page that count and were retrieved, and their places in it; prefetches what is read of them. *at_row:
+ * rows of the pages before. Returns how many. */
 static size_t fetch_page(const search *s, int32_t page, size_t *at_row, int32_t *members, uint8_t *places,
                          const void **rows)
 {
@@ -359,8 +356,8 @@ static void score_page(const search *s, int32_t page, const void *const *rows, c
         }
 }
 
-/* Scores of what the opened pages hold, for each query: of tokens, or of pages by their best token, or their mean. Returns how many there
- * are. */
+/* Scores of what the opened pages hold, for each query: of tokens, or of pages by their best token, or their mean.
+ * Returns how many there are. */
 static size_t score_pages(const search *s, size_t n_pages)
 {
         dci_kv_query *ask = s->ask;
