@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The way of queries through the levels (IceCache 2026, algorithm 4). At each level the nodes that were come to are ranked by the
- * mean of the rows below them, each query head keeps its best `wanted`, and the children of what any head keeps are come to at the
- * next. With simple indices only the share of them that P-DCI retrieves for any head is ranked.
+ * The way of queries through the levels (IceCache 2026, algorithm 4). At each level the nodes that were reached are
+ * ranked by the mean of the rows below them, each query head keeps its best `wanted`, and the children of what any head
+ * keeps are reached at the next. With simple indices only the share of them that P-DCI retrieves for any head is
+ * ranked.
  */
 #include "core/internal.h"
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * P-DCI among what is below nodes (Li and Malik 2017; IceCache 2026, algorithm 4): one composite index of tree_simple_indices
- * random directions, the same for all cells, by the index's core. Points are nodes' keys, or the rows of cells, with their lift.
+ * P-DCI among what is below nodes (Li and Malik 2017; IceCache 2026, algorithm 4): one composite index of
+ * tree_simple_indices random directions, the same for all cells, by the index's core. Points are nodes' keys, or the
+ * rows of cells, with their lift.
  */
 #include "core/internal.h"
 

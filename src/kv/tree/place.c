@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The cell of a candidate, found from the top level down (IceCache 2026, algorithm 4 with a target level). A prompt's candidates
- * go down together: all that are nearest to the same node are compared, by tiles of products, with the children of the BUILD_VIEW
- * nodes nearest to that node. An insert goes down alone: at each level it keeps the INSERT_VIEW nearest nodes and is compared with
- * their children, or with the share of them that P-DCI retrieves.
+ * The cell of a candidate, found from the top level down (IceCache 2026, algorithm 4 with a target level). A prompt's
+ * candidates go down together: all that are nearest to the same node are compared, by tiles of products, with the
+ * children of the BUILD_VIEW nodes nearest to that node. An insert goes down alone: at each level it keeps the
+ * INSERT_VIEW nearest nodes and is compared with their children, or with the share of them that P-DCI retrieves.
  */
 #include "core/internal.h"
 
@@ -92,8 +92,8 @@ static void prepare(const placing *s, size_t l, const int32_t *list, size_t firs
         dci_nearest_prepare(s->kv->context, s->tiles->centres, wide, n, wide, s->tiles->nearest, out);
 }
 
-/* Compares n <= DCI_KV_TREE_TASK points with nodes that are ready, those from number `first` of the list on; all: there are
- * no others, so that nearest ones need no score. */
+/* Compares n <= DCI_KV_TREE_TASK points with nodes that are ready, those from number `first` of the list on; all: there
+ * are no others, so that nearest ones need no score. */
 static void compare_some(const placing *s, const dci_nearest *nearest, const int32_t *list, size_t first, bool all,
                          const int32_t *candidates, size_t n, float *best, int32_t *assigned)
 {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Search of a head's tree (IceCache 2026, algorithms 3 and 4). Nodes are ranked by the mean of the rows beneath them, as in the index's
- * tree, where that finds more than the node's own key does. Each query head opens its best nodes; all rows in cells that any of them
- * opened are compared with all of the group's queries, since they are read once for all. Pages are ranked by their best row, for each
- * query head; the lists are interleaved by rank, repeats dropped, until the room is used up, a page that is not full counting as full.
- * Of one rank the head whose page scores most comes first: the last round may be cut, and with more heads than pages it is the only one.
+ * Search of a head's tree (IceCache 2026, algorithms 3 and 4). Nodes are ranked by the mean of the rows beneath them,
+ * as in the index's tree, where that finds more than the node's own key does. Each query head opens its best nodes; all
+ * rows in cells that any of them opened are compared with all of the group's queries, since they are read once for all.
+ * Pages are ranked by their best row, for each query head; the lists are interleaved by rank, repeats dropped, until
+ * the room is used up, a page that is not full counting as full. Of one rank the head whose page scores most comes
+ * first: the last round may be cut, and with more heads than pages it is the only one.
  *
- * Rows are keys and means, or codes of both (tree_keys CODES), whose scores leave out the product with the centre: to a head's ranking
- * it makes no difference, and what is left is the same to the bit at every instruction set and on a device.
+ * Rows are keys and means, or codes of both (tree_keys CODES), whose scores leave out the product with the centre: to a
+ * head's ranking it makes no difference, and what is left is the same to the bit at every instruction set and on a
+ * device.
  */
 #include "core/internal.h"
 
@@ -299,8 +301,8 @@ static const uint64_t *retrieve_rows(const search *s, size_t n_pages)
         return s->down.retrieval.bits;
 }
 
-/* The members of a page that count and were retrieved, and their places in it; prefetches what is read of them. *at_row:
- * rows of the pages before. Returns how many. */
+/* The members of a page that count and were retrieved, and their places in it; prefetches what is read of them.
+ * *at_row: rows of the pages before. Returns how many. */
 static size_t fetch_page(const search *s, int32_t page, size_t *at_row, int32_t *members, uint8_t *places,
                          const void **rows)
 {
@@ -332,7 +334,8 @@ static size_t fetch_page(const search *s, int32_t page, size_t *at_row, int32_t 
         return n;
 }
 
-/* Scores of a page's members for all queries, of those that count: out[q * DCI_KV_TILE + i]; of means the page's alone. */
+/* Scores of a page's members for all queries, of those that count: out[q * DCI_KV_TILE + i]; of means the page's
+ * alone. */
 static void score_page(const search *s, int32_t page, const void *const *rows, const uint8_t *places, size_t n,
                        float *out)
 {
@@ -413,7 +416,8 @@ static void take_item(const search *s, int32_t item)
                         members_of(ask->kv, s->tree, (size_t)item, ask->n_candidates, ask->chosen + ask->n_chosen);
 }
 
-/* Queries that have an item of this rank, in the order of these items' scores, equal ones by number. Returns how many. */
+/* Queries that have an item of this rank, in the order of these items' scores, equal ones by number. Returns how
+ * many. */
 static size_t sort_queries(const search *s, size_t rank, size_t *out)
 {
         float scores[DCI_KV_MAX_GROUP];
@@ -451,8 +455,8 @@ static void interleave(const search *s, size_t n_items)
         }
 }
 
-/* Pages, or tokens, that could be taken of what was opened, as far as there is room: cells hold few tokens, and those of a page may all be
- * young again. */
+/* Pages, or tokens, that could be taken of what was opened, as far as there is room: cells hold few tokens, and those
+ * of a page may all be young again. */
 static size_t n_held(const search *s, size_t n_pages)
 {
         const dci_kv *kv = s->ask->kv;
