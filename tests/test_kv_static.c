@@ -182,6 +182,33 @@ START_TEST(an_order_in_the_making_survives_its_sequence_alone)
 }
 END_TEST
 
+/* A step that replaces a block, whose rows an order is made from, by a copy of its own waits for the order. */
+START_TEST(an_order_is_made_before_its_last_block_is_replaced)
+{
+        enum { PROMPT = 24000, DUE = 5 };
+        dci_kv_config config = small(0.5);
+        config.reorder_delay = 6;
+        config.sink = 12; /* candidates end within a block */
+        kv_data data = kv_random(&config, PROMPT + 20, 308);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        int64_t fork;
+        kv_decode_all(kv, sequence, &data, PROMPT, DUE);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 1);
+        ck_assert_ptr_nonnull(layer->reorder);
+        const size_t n = tokens_of_order(kv, layer);
+        ck_assert_uint_ne(n % config.page_tokens, 0);
+        ck_ok(dci_kv_fork(kv, sequence, PROMPT, &fork));
+        ck_ok(dci_kv_truncate(kv, sequence, n));
+        ck_ok(dci_kv_reserve(kv, 1, &sequence, NULL));
+        ck_assert(layer->reorder != NULL && layer->reorder->done);
+        ck_ok(dci_kv_step_abort(kv, 1, &sequence));
+        ck_ok(dci_kv_close(kv, fork));
+        ck_ok(dci_kv_check(kv, DCI_CHECK_FULL, NULL));
+        kv_end(kv, &data);
+}
+END_TEST
+
 /* --- plans ---------------------------------------------------------------------------------------------------------------------- */
 
 /* Without static tokens the order is that of positions, however often it is made. */
@@ -552,6 +579,7 @@ int main(void)
         tcase_add_loop_test(tcase, orders_are_those_of_the_naive_model, 0, COUNT(orders));
         tcase_add_loop_test(tcase, orders_are_made_while_steps_go_on, 0, COUNT(delays));
         tcase_add_test(tcase, an_order_in_the_making_survives_its_sequence_alone);
+        tcase_add_test(tcase, an_order_is_made_before_its_last_block_is_replaced);
         tcase_add_test(tcase, without_static_tokens_plans_are_those_of_arkvale);
         tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
         tcase_add_test(tcase, a_share_of_one_is_a_refreshed_snapkv);
