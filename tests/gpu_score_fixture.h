@@ -63,6 +63,12 @@ dci_gpu_score_args score_arguments(const score_state *s);
 /* What came out against what must; returns how many lists there are. */
 size_t score_compare(score_state *s, const char *what);
 
+/* gpu_score_make.c: what a row and head of a case have, computed independently of the library: the coder; its part of the
+ * row's chunk number i; bytes of a row's queries that are stored. */
+const dci_coder *score_coder_of(const score_state *s, size_t row, size_t head);
+unsigned char *score_chunk_image(const score_state *s, size_t row, size_t i, size_t head);
+size_t score_ring_bytes(const score_case *c);
+
 /* gpu_score_run.c: a case; the same bits once more, and with another division. */
 void score_go(gpu_test *t, const score_case *c, uint64_t seed);
 /* One graph, while sequences grow up to what it was made for and its rows change. */

@@ -2,6 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/kv_tree_check.h"
 
+#include <math.h>
+
 dci_kv_tree *kv_tree_of(dci_kv *kv, int64_t sequence, size_t layer, size_t head)
 {
         return kv_layer_of(kv, sequence, layer)->heads[head].tree;
@@ -46,4 +48,49 @@ size_t kv_tree_check_list(const kv_seen *seen, size_t i, size_t layer, size_t he
         free(chosen);
         ck_assert_msg(n_pages * per_page <= room, "%s: %zu pages, room for %zu tokens", what, n_pages, room);
         return n_pages;
+}
+
+const float *kv_tree_key(const dci_kv *kv, const kv_data *data, size_t layer, size_t head, size_t candidate)
+{
+        return kv_key(data, layer, kv->config.sink + candidate, head);
+}
+
+double kv_tree_lift(const dci_kv_tree *tree, const float *key, size_t dim)
+{
+        return sqrt(fmax(0.0, (double)tree->c_squared - test_dot(key, key, dim)));
+}
+
+double kv_tree_nearness(const dci_kv_tree *tree, const float *a, const float *b, size_t dim)
+{
+        return test_dot(a, b, dim) + kv_tree_lift(tree, a, dim) * kv_tree_lift(tree, b, dim);
+}
+
+double kv_tree_strays(const dci_kv *kv, const dci_kv_tree *tree, const kv_data *data, size_t layer, size_t head)
+{
+        size_t n = 0;
+        for (size_t p = 0; p < tree->n_pages; p++)
+                for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, p); i++) {
+                        const size_t member = (size_t)tree->members[p * kv->config.page_tokens + i];
+                        const float *x = kv_tree_key(kv, data, layer, head, member);
+                        double own = 0.0, best = -(double)INFINITY;
+                        for (size_t c = 0; c < tree->n_nodes; c++) {
+                                const float *node = kv_tree_key(kv, data, layer, head, (size_t)tree->node_tokens[c]);
+                                const double score = kv_tree_nearness(tree, x, node, kv->dim_k);
+                                best = fmax(best, score);
+                                own = (int32_t)c == tree->page_node[p] ? score : own;
+                        }
+                        n += own < best - 1e-4 * (double)tree->c_squared;
+                }
+        return (double)n / (double)tree->n;
+}
+
+double kv_tree_page_score(const dci_kv *kv, const dci_kv_tree *tree, size_t page, const kv_data *data,
+                          const float *query, size_t layer, size_t head)
+{
+        double best = -(double)INFINITY;
+        for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, page); i++) {
+                const size_t member = (size_t)tree->members[page * kv->config.page_tokens + i];
+                best = fmax(best, test_dot(query, kv_tree_key(kv, data, layer, head, member), kv->dim_k));
+        }
+        return best;
 }

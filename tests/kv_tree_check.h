@@ -18,4 +18,14 @@ void kv_tree_check(dci_kv *kv, int64_t sequence, const char *what);
  * Returns how many pages there are. */
 size_t kv_tree_check_list(const kv_seen *seen, size_t i, size_t layer, size_t head, const char *what);
 
+/* The key of a candidate; the lift of a key; how near two keys are in comparison: the greater, the nearer. */
+const float *kv_tree_key(const dci_kv *kv, const kv_data *data, size_t layer, size_t head, size_t candidate);
+double kv_tree_lift(const dci_kv_tree *tree, const float *key, size_t dim);
+double kv_tree_nearness(const dci_kv_tree *tree, const float *a, const float *b, size_t dim);
+/* Candidates whose node is not the nearest, of all. */
+double kv_tree_strays(const dci_kv *kv, const dci_kv_tree *tree, const kv_data *data, size_t layer, size_t head);
+/* A query's score of a page: its best token. */
+double kv_tree_page_score(const dci_kv *kv, const dci_kv_tree *tree, size_t page, const kv_data *data,
+                          const float *query, size_t layer, size_t head);
+
 #endif

@@ -33,7 +33,9 @@ static const struct {
              {DCI_KV_LOUISKV, 0, 2, 0, 0},
              {DCI_KV_PRKV, 0, 2, 0, 0},
              {DCI_KV_CLUSTERKV, 0, 1, DCI_KV_AHEAD, 1},
-             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0, 1}};
+             {DCI_KV_SKETCH_LOWBIT, 0, 2, 0, 1},
+             {DCI_KV_PARISKV, 0, 1, 0, 0},
+             {DCI_KV_ICECACHE, 0, 2, 0, 0}};
 
 /* A life, and what outputs were where memory does not end. */
 typedef struct life {
@@ -198,6 +200,8 @@ static void climb(int which, test_ladder ladder)
                 config.tree_promotion_subseq = 0.5;
                 config.tree_simple_indices = 2;
         }
+        if (config.preset == DCI_KV_ICECACHE && kinds[which].n_threads == 2)
+                config.tree_keys = DCI_KV_TREE_CODES;
         config.anchor_first = 0;
         config.tau = 0.1;
         config.foreground = 1;

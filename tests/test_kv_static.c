@@ -10,9 +10,9 @@
 #include "kv/clusters.h"
 #include "kv/lookup.h"
 #include "kv/stages/reorder.h"
-#include "simd/softmax/softmax.h"
 #include "tests/context_fixture.h"
 #include "tests/kv_model.h"
+#include "tests/kv_order_model.h"
 #include "tests/persist_fixture.h"
 #include "tests/persist_seal.h"
 #include "tests/scratch.h"
@@ -27,88 +27,7 @@ static dci_kv_config small(double share)
         return config;
 }
 
-/* --- the naive order ------------------------------------------------------------------------------------------------------------ */
-
-/* Of one layer and head: what is stored in which order, and the positions in data whose queries are remembered. */
-typedef struct naive_order {
-        size_t n, n_static;
-        int32_t *order;
-        size_t seen[2000], n_seen;
-} naive_order;
-
-/* The sum over the last queries of the softmax over n candidates; free(). */
-static double *importance(const dci_kv_config *config, const dci_kv_info *info, const kv_data *data, size_t layer,
-                          size_t head, const naive_order *naive, size_t n)
-{
-        const size_t group = config->n_query_heads / config->n_kv_heads, dim = config->dim_k;
-        size_t ring = config->ring == DCI_KV_PRESET ? 64 : config->ring;
-        double *out = calloc(n + 1, sizeof *out), *one = calloc(n + 1, sizeof *one);
-        ck_assert(out != NULL && one != NULL);
-        if (!config->frozen_prompt && ring > info->rollback)
-                ring = info->rollback;
-        for (size_t i = naive->n_seen > ring ? naive->n_seen - ring : 0; i < naive->n_seen; i++)
-                for (size_t g = 0; g < group; g++) {
-                        const float *query = kv_query(data, layer, naive->seen[i], head * group + g);
-                        double most = -(double)INFINITY, sum = 0.0;
-                        for (size_t c = 0; c < n; c++) {
-                                const float *key = kv_key(data, layer, info->sink + c, head);
-                                one[c] = 0.0;
-                                for (size_t j = 0; j < dim; j++)
-                                        one[c] += (double)query[j] * (double)key[j] / sqrt((double)dim);
-                                most = fmax(most, one[c]);
-                        }
-                        for (size_t c = 0; c < n; c++)
-                                sum += exp(one[c] - most);
-                        for (size_t c = 0; c < n; c++)
-                                out[c] += exp(one[c] - most) / sum;
-                }
-        free(one);
-        return out;
-}
-
-/* Of two importances that are compared: by bytes some hundredths of a logit each, which few queries do not average away; by floats
- * what sums and exponentials are rounded. */
-static double error_of(const dci_context *with)
-{
-        return dci_softmax_kernels_for(with) != NULL ? 6e-2 : 1e-4;
-}
-
-/* The library's batch is the naive new order of n candidates; equal importance may stand in any order. The naive one becomes it. */
-static void check_order(const dci_kv *kv, const dci_kv_config *config, const dci_kv_info *info, const kv_data *data,
-                        const dci_kv_layer *layer, size_t head, size_t n_static, naive_order *naive)
-{
-        const dci_kv_clusters *batch = layer->batches[0];
-        const int32_t *ids = dci_kv_cluster_ids(kv, batch, head);
-        const size_t n = batch->n;
-        double *weights = importance(config, info, data, layer->number, head, naive, n), last = (double)INFINITY;
-        uint8_t *is_static = calloc(n + 1, 1);
-        ck_assert_ptr_nonnull(is_static);
-        ck_assert_uint_eq(batch->n_static, n_static);
-        for (size_t i = 0; i < n_static; i++) {
-                const double here = weights[ids[i]];
-                test_hold((size_t)ids[i] < n && is_static[ids[i]]++ == 0);
-                ck_assert_msg(here <= last * (1 + error_of(context)), "static token %zu has %.9g, the one before %.9g",
-                              i, here, last);
-                last = here;
-        }
-        for (size_t c = 0; c < n && n_static > 0; c++)
-                ck_assert_msg(is_static[c] || weights[c] <= last * (1 + error_of(context)),
-                              "candidate %zu has %.9g, the least static one %.9g", c, weights[c], last);
-        naive->order = realloc(naive->order, (n + 1) * sizeof *naive->order);
-        ck_assert_ptr_nonnull(naive->order);
-        while (naive->n < n) {
-                naive->order[naive->n] = (int32_t)naive->n;
-                naive->n++;
-        }
-        size_t at = n_static;
-        for (size_t i = 0; i < n; i++) /* the others as they were */
-                if (!is_static[naive->order[i]])
-                        ck_assert_int_eq(ids[at++], naive->order[i]);
-        ck_assert_uint_eq(at, n);
-        memcpy(naive->order, ids, n * sizeof *ids);
-        naive->n_static = n_static;
-        test_free(weights, is_static);
-}
+/* --- orders ------------------------------------------------------------------------------------------------------- */
 
 static const struct {
         double share;
@@ -135,7 +54,7 @@ START_TEST(orders_are_those_of_the_naive_model)
         dci_kv *kv = kv_create(context, &config);
         const dci_kv_info info = kv_info(kv);
         ck_assert_uint_eq(config.budget - info.sink - info.window, 64);
-        naive_order models[2][2];
+        kv_naive_order models[2][2];
         memset(models, 0, sizeof models);
         for (size_t of = 0; of < 4; of++)
                 for (size_t t = PROMPT - (size_t)KV_OBSERVED; t < PROMPT; t++)
@@ -146,10 +65,10 @@ START_TEST(orders_are_those_of_the_naive_model)
                 const size_t plans = t - PROMPT;
                 for (size_t of = 0; of < 4; of++) {
                         const dci_kv_layer *layer = kv_layer_of(kv, sequence, of / 2);
-                        naive_order *model = &models[of / 2][of % 2];
+                        kv_naive_order *model = &models[of / 2][of % 2];
                         const bool renewed = plans % config.period == 0;
                         if (renewed)
-                                check_order(kv, &config, &info, &data, layer, of % 2, orders[_i].n_static, model);
+                                kv_check_order(kv, &config, &info, &data, layer, of % 2, orders[_i].n_static, model);
                         n_orders += renewed;
                         ck_assert(!renewed || layer->n_batches == 1);
                         for (size_t b = 1; b < layer->n_batches; b++)
@@ -187,7 +106,7 @@ START_TEST(orders_are_made_while_steps_go_on)
         kv_data data = kv_random(&config, N, 305);
         dci_kv *kv = kv_create(context, &config);
         const dci_kv_info info = kv_info(kv);
-        naive_order models[2][2];
+        kv_naive_order models[2][2];
         memset(models, 0, sizeof models);
         for (size_t of = 0; of < 4; of++)
                 for (size_t t = PROMPT - (size_t)KV_OBSERVED; t < N; t++)
@@ -201,7 +120,7 @@ START_TEST(orders_are_made_while_steps_go_on)
                         const bool published = plans == starts[l] + config.reorder_delay;
                         for (size_t h = 0; h < 2 && (published || plans == 0); h++) {
                                 models[l][h].n_seen = (size_t)KV_OBSERVED + (published ? starts[l] : 0);
-                                check_order(kv, &config, &info, &data, layer, h, 32, &models[l][h]);
+                                kv_check_order(kv, &config, &info, &data, layer, h, 32, &models[l][h]);
                         }
                         if (published) {
                                 ck_assert_uint_eq(layer->batches[0]->n, n_candidates[l]);
@@ -259,6 +178,33 @@ START_TEST(an_order_in_the_making_survives_its_sequence_alone)
         kv_decode_all(kv, fork, &data, 213, 2);
         ck_assert_ptr_nonnull(kv_layer_of(kv, fork, 0)->reorder);
         ck_ok(dci_kv_close(kv, fork));
+        kv_end(kv, &data);
+}
+END_TEST
+
+/* A step that replaces a block, whose rows an order is made from, by a copy of its own waits for the order. */
+START_TEST(an_order_is_made_before_its_last_block_is_replaced)
+{
+        enum { PROMPT = 24000, DUE = 5 };
+        dci_kv_config config = small(0.5);
+        config.reorder_delay = 6;
+        config.sink = 12; /* candidates end within a block */
+        kv_data data = kv_random(&config, PROMPT + 20, 308);
+        dci_kv *kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, PROMPT);
+        int64_t fork;
+        kv_decode_all(kv, sequence, &data, PROMPT, DUE);
+        const dci_kv_layer *layer = kv_layer_of(kv, sequence, 1);
+        ck_assert_ptr_nonnull(layer->reorder);
+        const size_t n = tokens_of_order(kv, layer);
+        ck_assert_uint_ne(n % config.page_tokens, 0);
+        ck_ok(dci_kv_fork(kv, sequence, PROMPT, &fork));
+        ck_ok(dci_kv_truncate(kv, sequence, n));
+        ck_ok(dci_kv_reserve(kv, 1, &sequence, NULL));
+        ck_assert(layer->reorder != NULL && layer->reorder->done);
+        ck_ok(dci_kv_step_abort(kv, 1, &sequence));
+        ck_ok(dci_kv_close(kv, fork));
+        ck_ok(dci_kv_check(kv, DCI_CHECK_FULL, NULL));
         kv_end(kv, &data);
 }
 END_TEST
@@ -633,6 +579,7 @@ int main(void)
         tcase_add_loop_test(tcase, orders_are_those_of_the_naive_model, 0, COUNT(orders));
         tcase_add_loop_test(tcase, orders_are_made_while_steps_go_on, 0, COUNT(delays));
         tcase_add_test(tcase, an_order_in_the_making_survives_its_sequence_alone);
+        tcase_add_test(tcase, an_order_is_made_before_its_last_block_is_replaced);
         tcase_add_test(tcase, without_static_tokens_plans_are_those_of_arkvale);
         tcase_add_loop_test(tcase, plans_take_static_tokens_then_the_best_pages, 0, COUNT(shares));
         tcase_add_test(tcase, a_share_of_one_is_a_refreshed_snapkv);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "index/pdci/directions.h"
+#include "simd/nearest.h"
 #include "tests/kv_tree_check.h"
 #include "tests/scratch.h"
 
@@ -54,20 +55,9 @@ static void end(void)
         dci_context_destroy(context);
 }
 
-static double lift_of(const dci_kv_tree *tree, const float *key)
-{
-        return sqrt(fmax(0.0, (double)tree->c_squared - test_dot(key, key, config.dim_k)));
-}
-
-/* In comparison: the greater, the nearer. */
-static double nearness(const dci_kv_tree *tree, const float *a, const float *b)
-{
-        return test_dot(a, b, config.dim_k) + lift_of(tree, a) * lift_of(tree, b);
-}
-
 static const float *key_of(const kv_data *of, size_t layer, size_t head, size_t candidate)
 {
-        return kv_key(of, layer, config.sink + candidate, head);
+        return kv_tree_key(kv, of, layer, head, candidate);
 }
 
 /* Fails unless nodes of each level are those of the level below that were promoted once more, and parents the nearest. */
@@ -86,8 +76,9 @@ static void check_levels(const dci_kv_tree *tree, const kv_data *of, size_t laye
                                 ck_assert_int_eq(above->nodes[drawn++], (int32_t)node);
                         for (size_t p = 0; p < above->n; p++) {
                                 const size_t parent = (size_t)above->nodes[p];
-                                const double score =
-                                        nearness(tree, key, key_of(of, layer, head, (size_t)tree->node_tokens[parent]));
+                                const double score = kv_tree_nearness(
+                                        tree, key, key_of(of, layer, head, (size_t)tree->node_tokens[parent]),
+                                        config.dim_k);
                                 best = fmax(best, score);
                                 own = (int32_t)p == level->parents[i] ? score : own;
                         }
@@ -97,25 +88,6 @@ static void check_levels(const dci_kv_tree *tree, const kv_data *of, size_t laye
         }
 }
 
-/* Rows whose node is not the nearest, of all. */
-static double strays(const dci_kv_tree *tree, const kv_data *of, size_t layer, size_t head)
-{
-        size_t n = 0;
-        for (size_t p = 0; p < tree->n_pages; p++)
-                for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, p); i++) {
-                        const float *x = key_of(of, layer, head, (size_t)tree->members[p * config.page_tokens + i]);
-                        double own = 0.0, best = -(double)INFINITY;
-                        for (size_t c = 0; c < tree->n_nodes; c++) {
-                                const double score =
-                                        nearness(tree, x, key_of(of, layer, head, (size_t)tree->node_tokens[c]));
-                                best = fmax(best, score);
-                                own = (int32_t)c == tree->page_node[p] ? score : own;
-                        }
-                        n += own < best - 1e-4 * (double)tree->c_squared;
-                }
-        return (double)n / (double)tree->n;
-}
-
 static void check_all(int64_t sequence, const kv_data *of, double max_strays)
 {
         kv_tree_check(kv, sequence, "levels");
@@ -123,7 +95,7 @@ static void check_all(int64_t sequence, const kv_data *of, double max_strays)
                 for (size_t h = 0; h < config.n_kv_heads; h++) {
                         const dci_kv_tree *tree = kv_tree_of(kv, sequence, l, h);
                         check_levels(tree, of, l, h);
-                        const double share = strays(tree, of, l, h);
+                        const double share = kv_tree_strays(kv, tree, of, l, h);
                         ck_assert_msg(share <= max_strays, "layer %zu, head %zu: %.4f of the rows lie elsewhere", l, h,
                                       share);
                 }
@@ -176,7 +148,7 @@ START_TEST(most_rows_of_a_long_prompt_are_with_the_nearest_node)
         kv_tree_check(kv, sequence, "a long prompt");
         for (size_t h = 0; h < config.n_kv_heads; h++) {
                 const dci_kv_tree *tree = kv_tree_of(kv, sequence, 0, h);
-                ck_assert_double_le(strays(tree, &data, 0, h), 0.2);
+                ck_assert_double_le(kv_tree_strays(kv, tree, &data, 0, h), 0.2);
                 for (size_t p = 0; p < tree->n_pages; p++) /* and nodes in their own cells */
                         for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, p); i++) {
                                 const int32_t member = tree->members[p * config.page_tokens + i];
@@ -184,6 +156,68 @@ START_TEST(most_rows_of_a_long_prompt_are_with_the_nearest_node)
                                         ck_assert_int_eq(tree->node_tokens[tree->page_node[p]], member);
                         }
         }
+        end();
+}
+END_TEST
+
+/* What dci_kv_tree_place needs, each in memory of its own. */
+typedef struct tiles {
+        dci_kv_tree_tiles tiles;
+        void *scratch;
+} tiles;
+
+static tiles tiles_of(size_t dim)
+{
+        const size_t wide = dim + 1;
+        const tiles t = {{calloc(wide, sizeof(float)), calloc(DCI_KV_TREE_BLOCK * wide, sizeof(float)),
+                          calloc(DCI_KV_TREE_TASK * wide, sizeof(float)), calloc(DCI_KV_TREE_TASK, sizeof(int32_t)),
+                          aligned_alloc(64, dci_nearest_bytes(context, DCI_KV_TREE_BLOCK, wide)),
+                          aligned_alloc(64, dci_lines(dci_nearest_scratch_bytes(context, wide)))},
+                         aligned_alloc(64, dci_lines(dci_kv_tree_place_bytes(kv)))};
+        ck_assert(t.tiles.mean != NULL && t.tiles.centres != NULL && t.tiles.points != NULL && t.tiles.found != NULL);
+        ck_assert(t.tiles.nearest != NULL && t.tiles.find != NULL && t.scratch != NULL);
+        return t;
+}
+
+static void tiles_free(tiles *t)
+{
+        free(t->tiles.mean);
+        free(t->tiles.centres);
+        free(t->tiles.points);
+        free(t->tiles.found);
+        free(t->tiles.nearest);
+        free(t->tiles.find);
+        free(t->scratch);
+}
+
+/* The level that a prompt's way down begins at may have more nodes than are made ready at a time: all of them count. */
+START_TEST(a_top_level_may_have_any_number_of_nodes)
+{
+        enum { LONG = 10500 };
+        begin(0);
+        dci_kv_destroy(kv);
+        kv_data_free(&data);
+        config.n_layers = config.n_kv_heads = config.n_query_heads = 1;
+        data = kv_random(&config, LONG, 29);
+        kv = kv_create(context, &config);
+        const int64_t sequence = kv_begin(kv, &data, LONG);
+        dci_kv_tree *tree = kv_tree_of(kv, sequence, 0, 0);
+        const size_t n = tree->n;
+        tiles t = tiles_of(config.dim_k);
+        ck_assert_uint_gt(tree->n_nodes, DCI_KV_TREE_BLOCK);
+        tree->n_levels = 1; /* its nodes are the top level */
+        dci_kv_tree_place(kv, kv_layer_of(kv, sequence, 0), 0, tree, n, &t.tiles, t.scratch);
+        for (size_t i = 0; i < n; i += 5) {
+                const float *x = key_of(&data, 0, 0, i);
+                double best = -(double)INFINITY;
+                for (size_t c = 0; c < tree->n_nodes; c++)
+                        best = fmax(best, kv_tree_nearness(tree, x, key_of(&data, 0, 0, (size_t)tree->node_tokens[c]),
+                                                           config.dim_k));
+                const size_t token = (size_t)tree->node_tokens[tree->placed[i]];
+                ck_assert_double_ge(kv_tree_nearness(tree, x, key_of(&data, 0, 0, token), config.dim_k),
+                                    best - 1e-4 * (double)tree->c_squared);
+        }
+        tiles_free(&t);
         end();
 }
 END_TEST
@@ -207,7 +241,7 @@ START_TEST(levels_that_were_not_asked_for_are_for_forming_alone)
         ck_assert(tree->n_levels > 1 && tree->levels[1].means == NULL);
         ck_assert_uint_eq(kv_tree_of(flat, other, 0, 0)->n_levels, 1);
         ck_assert_uint_lt(kv_info(kv).summary_bytes, kv_info(flat).summary_bytes * 3 / 2);
-        ck_assert_double_le(strays(tree, &data, 0, 0), 0.25);
+        ck_assert_double_le(kv_tree_strays(kv, tree, &data, 0, 0), 0.25);
         ck_ok(dci_kv_truncate(kv, sequence, 11000)); /* some 2,750 nodes */
         ck_assert_uint_eq(kv_tree_of(kv, sequence, 0, 0)->n_levels, 1);
         kv_tree_check(kv, sequence, "one level again");
@@ -215,18 +249,6 @@ START_TEST(levels_that_were_not_asked_for_are_for_forming_alone)
         end();
 }
 END_TEST
-
-/* A query's score of a page: its best token. */
-static double page_score(const dci_kv_tree *tree, size_t page, const float *query, size_t layer, size_t head)
-{
-        double best = -(double)INFINITY;
-        for (size_t i = 0; i < dci_kv_tree_page_fill(kv, tree, page); i++)
-                best = fmax(best,
-                            test_dot(query,
-                                     key_of(&data, layer, head, (size_t)tree->members[page * config.page_tokens + i]),
-                                     config.dim_k));
-        return best;
-}
 
 /* Marks of the candidates on a list. */
 static uint8_t *marks_of(const kv_seen *seen, size_t layer, size_t head)
@@ -263,7 +285,7 @@ START_TEST(full_effort_finds_the_best_pages_through_levels)
                 for (size_t p = 0; p < tree->n_pages; p++) {
                         if (tree->page_node[p] < 0)
                                 continue;
-                        const double score = page_score(tree, p, query, 0, h);
+                        const double score = kv_tree_page_score(kv, tree, p, &data, query, 0, h);
                         if (chosen[tree->members[p * config.page_tokens]] != 0)
                                 least = fmin(least, score);
                         else
@@ -304,7 +326,8 @@ static double difference(const dci_kv_tree *tree, const float *query, const floa
                 float direction[DCI_KV_MAX_DIM], weight;
                 dci_direction_draw(&index, j, direction, &weight);
                 const double of_query = scale * test_dot(query, direction, config.dim_k);
-                const double of_key = test_dot(key, direction, config.dim_k) + lift_of(tree, key) * (double)weight;
+                const double of_key =
+                        test_dot(key, direction, config.dim_k) + kv_tree_lift(tree, key, config.dim_k) * (double)weight;
                 most = fmax(most, fabs(of_query - of_key));
         }
         return most;
@@ -428,6 +451,7 @@ int main(void)
         TCase *levels = test_case(suite, "levels", 60);
         tcase_add_loop_test(levels, levels_are_what_comparing_with_all_gives, 0, COUNT(ways));
         tcase_add_test(levels, most_rows_of_a_long_prompt_are_with_the_nearest_node);
+        tcase_add_test(levels, a_top_level_may_have_any_number_of_nodes);
         tcase_add_test(levels, levels_that_were_not_asked_for_are_for_forming_alone);
         tcase_add_loop_test(levels, full_effort_finds_the_best_pages_through_levels, 0, COUNT(ways));
         tcase_add_loop_test(levels, retrieving_all_is_comparing_with_all, 0, COUNT(ways));

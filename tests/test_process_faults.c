@@ -228,6 +228,45 @@ START_TEST(a_child_finishes_the_prompts_that_its_parents_worker_was_at)
 }
 END_TEST
 
+/* The worker stays with the parent, which has an order of each layer half made or done: the child makes them again. */
+START_TEST(a_child_makes_the_order_that_its_parents_worker_was_at)
+{
+        dci_kv_config config = kv_small(DCI_KV_PRKV);
+        config.static_share = 0.5;
+        config.period = 10;
+        config.reorder_delay = 6;
+        dci_context *context = test_context(2);
+        kv_data data = kv_random(&config, 300, 307);
+        for (size_t round = 0; round < 3; round++) {
+                dci_kv *kv = kv_create(context, &config);
+                const int64_t sequence = kv_begin(kv, &data, 200);
+                int status = 0;
+                kv_decode_all(kv, sequence, &data, 200, 11);
+                for (volatile size_t spin = 0; spin < round * 10000; spin++)
+                        continue;
+                fflush(NULL);
+                const pid_t child = fork();
+                ck_assert_int_ge(child, 0);
+                if (child == 0) {
+                        alarm(100);
+                        OR_EXIT(kv_layer_of(kv, sequence, 0)->reorder != NULL, 1);
+                        dci_kv *alone = kv_create(context, &config);
+                        const int64_t other = kv_begin(alone, &data, 200);
+                        kv_decode_all(alone, other, &data, 200, 11);
+                        kv_alike(kv, sequence, alone, other, &data, 211, 40, "a child");
+                        dci_kv_destroy(alone);
+                        dci_kv_destroy(kv);
+                        _exit(0);
+                }
+                ck_assert_int_eq(waitpid(child, &status, 0), child);
+                ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x", (unsigned)status);
+                dci_kv_destroy(kv);
+        }
+        kv_data_free(&data);
+        dci_context_destroy(context);
+}
+END_TEST
+
 /* How far the worker is in the first layer when the process forks. */
 enum { AT_SECOND_HEAD, AT_THE_END, FINISHED, N_PLACES };
 enum { LONG_PROMPT = 1300, LONG_TOKENS = 1340 };
@@ -533,6 +572,7 @@ int main(void)
                                     dci_openmp_built() ? DCI_EXECUTOR_OPENMP : DCI_EXECUTOR_PTHREADS,
                                     DCI_EXECUTOR_PTHREADS + 1);
         tcase_add_loop_test(tcase, a_child_finishes_the_prompts_that_its_parents_worker_was_at, 0, COUNT(presets));
+        tcase_add_test(tcase, a_child_makes_the_order_that_its_parents_worker_was_at);
         tcase_add_loop_test(tcase, wherever_a_fork_falls_a_prompt_is_as_if_there_had_been_none, 0, COUNT(presets));
         if (!UNDER_SANITIZER)
                 tcase_add_test(tcase, too_little_address_space_is_out_of_memory_and_no_worse);

@@ -376,7 +376,7 @@ typedef struct dci_kv_config {
         /*
          * DCI_KV_GROUP_CLUSTER. A prompt's n candidates get n / cluster_tokens clusters, at least one, for good. Of more
          * than 1,024 clusters k-means would take a time that grows with the square of n: such a prompt is divided evenly
-         * into as few parts as have 1,024 clusters each at most, and each part is clustered by itself. Tokens
+         * into the fewest parts that have at most 1,024 clusters each, and each part is clustered by itself. Tokens
          * that come later are recent, and attended to, until cluster_every of them are older than the rollback:
          * dci_kv_maintain gives those clusters of their own. With COUNT_ALL they count in the budget: when recent
          * tokens would take more than half of it, dci_kv_reserve clusters them earlier, in clusters of few tokens,
@@ -546,7 +546,7 @@ typedef struct dci_kv_config {
          * fetched as contiguous memory instead of as scattered rows. With GROUP_TREE, CLUSTER, SEGMENT and REORDERED
          * and a selection by a step's queries (other groups have no such pages, or have them already); not with a
          * layout (DCI_ERR_UNSUPPORTED). No output depends on it. Costs: as much memory again (of a tree more, since its
-         * pages are not full), which counts for max_bytes, and 4 bytes per token, layer and kv head; the time to copy
+         * pages are not full) and 8 bytes per token, layer and kv head, which count for max_bytes; the time to copy
          * rows, for workers at a prompt's end, or for the reservation that finds new groups. Forks share what
          * is the same. Files do not have it. A dci_kv without a device makes no copies. Default 0
          */
@@ -588,9 +588,14 @@ typedef struct dci_kv_config {
          * candidate, and 6 bytes per block of those that are ranked; dim_k / 8 KiB per layer, sequence and kv head for
          * counts of codes.
          */
-        /** (0, 1]; 0 (default): as published by the number of candidates, 0.5, from 5,000 0.3, 10,000 0.25, 30,000 0.2 */
+        /**
+         * (0, 1]; 0 (default): as published by the number of candidates, 0.5, from 5,000 on 0.3, 10,000 0.25, 30,000 0.2
+         */
         double vote_share;
-        /** (0, 1]; 1: all candidates are ranked; 0 (default): as published, 0.5, from 5,000 0.25, 10,000 0.2, 30,000 0.1 */
+        /**
+         * (0, 1]; 1: all candidates are ranked; 0 (default): as published, 0.5, from 5,000 on 0.25, 10,000 0.2, 30,000
+         * 0.1
+         */
         double candidate_share;
 } dci_kv_config;
 DCI_API dci_status dci_kv_config_init(dci_kv_config *config, size_t struct_size);
@@ -719,9 +724,11 @@ DCI_API dci_status dci_kv_append(dci_kv *kv, size_t layer, size_t n_sequences, c
  * fewer work at a time, at least one.
  * Cost per layer: a pass over the keys; learned codes take a fit per kv head (dci_sketch_fit); a tree of one level a
  * product of each key with each node, tree_promotion times the square of the tokens per kv head, and one with levels
- * some 160 products of each key per level (tree_promotion_subseq); clusters a k-means per kv head (dci_kmeans): O(rounds n^2 dim_k / cluster_tokens), and while prompts are under way n (8 dim_k + 40) bytes and a copy
- * of n rows for each thread, two at least: for fewer threads where that would be more than 256 MiB and than a quarter of
- * the keys and values of n tokens in all layers; a stored order as in dci_kv_maintain.
+ * some 160 products of each key per level (tree_promotion_subseq); clusters a k-means per kv head (dci_kmeans) for each
+ * part of the prompt (see cluster_tokens), O(rounds n dim_k) times the clusters of a part, and while prompts are under
+ * way 8 dim_k + 40 bytes per token of a part and a copy of n rows for each thread, two at least: for fewer threads where
+ * that would be more than 256 MiB and than a quarter of the keys and values of n tokens in all layers; a stored order as
+ * in dci_kv_maintain.
  */
 DCI_API dci_status dci_kv_end_prompt(dci_kv *kv, size_t layer, int64_t sequence, size_t n_positions,
                                      const void *queries, size_t ld);
@@ -744,14 +751,14 @@ DCI_API dci_status dci_kv_step_abort(dci_kv *kv, size_t n_sequences, const int64
 /**
  * Between steps: builds groups of tokens that left the window, rebuilds codes that no longer fit, and gives back the
  * memory that clustering a prompt took. sequences NULL: all. GROUP_TREE: a page is inserted whole, for a product of
- * each token with each node, with levels some 100 per level, and of each new node with all nodes; a key that outgrows c, whose square is a power of two, makes the call rebuild its head's
- * tree. With DCI_KV_GROUP_REORDERED also renews a layer's order, `period` plans after the last time: per layer O(ring
- * n_query_heads n dim_k), and for its time a copy of n keys and 76 n bytes (avx512: 76 + dim_k) for each thread, within
- * the bounds of dci_kv_end_prompt. With reorder_delay the call only copies the queries, workers do the rest, and the
- * call that finds reorder_delay more plans takes the order into use; it waits for workers that have not finished, so
- * the same calls give the same plans at any speed. A fork, a file and a child of fork(2) begin without the order that
- * is being made, and so does a sequence that is truncated below its candidates: the next call makes another. Between
- * calls plans use the order there is.
+ * each token with each node, with levels some 100 per level, and of each new node with all nodes; a key that outgrows c,
+ * whose square is a power of two, makes the call rebuild its head's tree. With DCI_KV_GROUP_REORDERED also renews a
+ * layer's order, `period` plans after the last time: per layer O(ring n_query_heads n dim_k), and for its time a copy of
+ * n keys and 76 n bytes (avx512: 76 + dim_k) for each thread, within the bounds of dci_kv_end_prompt. With reorder_delay
+ * the call only copies the queries, workers do the rest, and the call that finds reorder_delay more plans takes the
+ * order into use; it waits for workers that have not finished, so the same calls give the same plans at any speed.
+ * Forks and files do not have the order that is being made, and a sequence that is truncated below its candidates loses
+ * it: the next call makes another. A child of fork(2) makes it itself. Between calls plans use the order there is.
  */
 DCI_API dci_status dci_kv_maintain(dci_kv *kv, size_t n_sequences, const int64_t *sequences);
 
@@ -793,7 +800,8 @@ DCI_API void dci_kv_plan_destroy(dci_kv *kv, dci_kv_plan *plan);
  * infinity naming sequence and head. A layer that uses another one's lists (ANCHOR) is refused where that has no plan
  * at the same number of tokens.
  * Cost: per kv head a pass over the summaries of all candidates; with SELECT_TREE over the nodes (of several levels:
- * those that are come to), and over the keys in opened cells; with stored lists and no tail, about as many steps as a list has tokens.
+ * those that the search reaches), and over the keys in opened cells; with stored lists and no tail, about as many steps
+ * as a list has tokens.
  */
 DCI_API dci_status dci_kv_plan_make(dci_kv *kv, size_t layer, size_t n_sequences, const int64_t *sequences,
                                     const void *queries, size_t ld, dci_kv_plan *plan);
@@ -919,8 +927,8 @@ DCI_API dci_status dci_kv_calibrate(dci_context *context, const dci_kv_config *c
  */
 DCI_API dci_status dci_kv_save(dci_kv *kv, int64_t sequence, size_t n_tokens, const char *path);
 /**
- * Begins a sequence with what a file holds: under the same budget, what it counts, window, combine, estimate_share and
- * deviation_weight, plans are those of the sequence that was saved. The config must have the same shape, dtype, scale,
+ * Begins a sequence with what a file holds: under an equal config, plans are those of the sequence that was saved, but
+ * for lists that a schedule stores and an order that was being made. The config must have the same shape, dtype, scale,
  * page_tokens, stages, bits, sink, rollback, frozen_prompt and seed; what differs is named. Clusters are those that were
  * saved; the config's fields apply to later ones. The file's length is taken meanwhile, not counted in max_bytes.
  */

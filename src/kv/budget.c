@@ -49,7 +49,7 @@ bool dci_kv_crowded(const dci_kv_config *c, size_t n, size_t recent)
         return dci_kv_counts_recent(c) && recent > dci_kv_budget_at(c, n) / 2;
 }
 
-/* What does not count does not press, and groups are built when they are due anyway. */
+/* Tokens that do not count leave room as it is: their groups are built when they are due. */
 size_t dci_kv_patience(const dci_kv_config *c, size_t n)
 {
         if (!dci_kv_counts_recent(c) && c->group == DCI_KV_GROUP_CLUSTER)

@@ -17,7 +17,8 @@ DCI_INLINE bool dci_kv_counts_recent(const dci_kv_config *c)
         return c->budget_counts == DCI_KV_COUNT_ALL;
 }
 
-/* Tokens that count beside the selected ones in every plan; with COUNT_ALL recent tokens without a group do, too. */
+/* Tokens that count in every plan, in addition to the selected ones; with COUNT_ALL recent tokens without a group do,
+ * too. */
 DCI_INLINE size_t dci_kv_counted(const dci_kv_config *c)
 {
         return c->budget_counts == DCI_KV_COUNT_SELECTED ? 0
@@ -40,8 +41,8 @@ size_t dci_kv_room(const dci_kv_config *c, size_t n, size_t n_candidates);
 bool dci_kv_crowded(const dci_kv_config *c, size_t n, size_t recent);
 /* Recent tokens beyond which dci_kv_reserve builds groups that are due. */
 size_t dci_kv_patience(const dci_kv_config *c, size_t n);
-/* Recent tokens, and tokens of a plan, of a sequence that is maintained between steps of one token: bounds, SIZE_MAX:
- * none. */
+/* Upper bounds of recent tokens, and of tokens of a plan, of a sequence that is maintained between steps of one token;
+ * SIZE_MAX: there is none. */
 size_t dci_kv_max_recent(const dci_kv_config *c);
 size_t dci_kv_max_attended(const dci_kv_config *c);
 

@@ -51,9 +51,9 @@ int32_t *dci_kv_cluster_ids(const dci_kv *kv, const dci_kv_clusters *batch, size
 unsigned char *dci_kv_cluster_rows(const dci_kv *kv, const dci_kv_clusters *batch, size_t head);
 unsigned char *dci_kv_cluster_means(const dci_kv *kv, const dci_kv_clusters *batch, size_t head, bool of_values);
 
-/* K-means of a batch of n candidates takes a time in proportion to n times the number of clusters, so that one that would
- * have more than DCI_KV_CLUSTERS_TOGETHER is divided into parts of equal size, each clustered by itself. The number of
- * parts, where part i begins, and how many clusters n candidates of one part get. */
+/* K-means of a batch of n candidates takes a time in proportion to n times the number of clusters, so that one that
+ * would have more than DCI_KV_CLUSTERS_TOGETHER is divided into parts of equal size, each clustered by itself. The
+ * number of parts, where part i begins, and how many clusters n candidates of one part get. */
 #define DCI_KV_CLUSTERS_TOGETHER ((size_t)1024)
 size_t dci_kv_cluster_parts(const dci_kv *kv, size_t n);
 DCI_INLINE size_t dci_kv_cluster_part(size_t n, size_t n_parts, size_t i)

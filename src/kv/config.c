@@ -469,8 +469,8 @@ static dci_status check_contiguous(const dci_kv_config *c, const dci_kv_stages *
                                             "has them");
 }
 
-/* Rows of n blocks, heads and slots must not lie over each other. From the smallest stride to the largest, each goes beyond all that
- * the smaller ones span. */
+/* Rows of n blocks, heads and slots must not lie over each other. From the smallest stride to the largest, each goes
+ * beyond all that the smaller ones span. */
 static dci_status check_strides(const dci_kv_config *c, const char *name, size_t page, size_t head, size_t slot,
                                 size_t dim)
 {

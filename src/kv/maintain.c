@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Between steps: builds groups of tokens that left the window, and refits transforms where keys have drifted. All memory comes first; then
- * heads are worked on in parallel; then the result is published.
+ * Between steps: builds groups of tokens that left the window, and refits transforms where keys have drifted. All
+ * memory comes first; then heads are worked on in parallel; then the result is published.
  */
 #include "core/internal.h"
 
@@ -34,8 +34,8 @@ typedef struct maintaining {
         size_t n_dues;
 } maintaining;
 
-/* Where the next batch of a layer with n_grouped candidates begins: after the others, or where the last early ones begin that have fewer than
- * cluster_every tokens together. The first batch, the prompt's, stays. */
+/* Where the next batch of a layer with n_grouped candidates begins: after the others, or where the last early ones
+ * begin that have fewer than cluster_every tokens together. The first batch, the prompt's, stays. */
 static size_t first_of(const dci_kv *kv, const dci_kv_layer *layer, size_t n_grouped)
 {
         size_t b = layer->n_batches;
@@ -53,8 +53,8 @@ static bool prompt_first(const dci_kv *kv, const dci_kv_layer *layer)
                dci_kv_prompt_candidates(kv, layer->n_prompt) > 0;
 }
 
-/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were not
- * built when it ended comes first and alone, since transforms are fitted to it. Clusters are made of cluster_every
+/* Candidates after the next group or batch of a layer that has n_grouped; 0: none is due. A prompt whose groups were
+ * not built when it ended comes first and alone, since transforms are fitted to it. Clusters are made of cluster_every
  * tokens at a time, so that they are the same however often this is called; early, of those that there are if recent
  * tokens would take more than half of the budget all the same. Early ones are too few to be good clusters (of one token
  * each, in the end), so they are clustered again together once cluster_every tokens are there. */

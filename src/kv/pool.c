@@ -20,8 +20,8 @@
 
 enum { ORDERED = 32 }; /* blocks at a time, from which on it matters that they are neighbours */
 
-/* Sizes of blocks with so many layers, and bytes after the rows of each; pieces are the smaller the fewer layers. Limits
- * of the config keep these products small. */
+/* Sizes of blocks with so many layers, and bytes after the rows of each; pieces are the smaller the fewer layers.
+ * Limits of the config keep these products small. */
 static void measure(const dci_kv *kv, dci_kv_pool *pool, size_t n_layers, size_t id_bytes)
 {
         const dci_kv_config *config = &kv->config;
@@ -202,8 +202,8 @@ size_t dci_kv_pool_bytes(const dci_kv_pool *pool, size_t n)
                dci_kv_grow_bytes(pool->free_capacity, n_blocks, sizeof *pool->free_list);
 }
 
-/* Sorts the free list, so that a prompt gets neighbouring blocks in whatever order blocks were released: neighbours are copied to or from a
- * device together. */
+/* Sorts the free list, so that a prompt gets neighbouring blocks in whatever order blocks were released: neighbours are
+ * copied to or from a device together. */
 static void order_free(dci_kv_pool *pool, size_t n)
 {
         if (n < ORDERED || pool->ordered || pool->caller_blocks)

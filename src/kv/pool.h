@@ -16,7 +16,8 @@ dci_status dci_kv_pool_init(dci_kv *kv);
 void dci_kv_pool_init_copies(dci_kv *kv, size_t n_layers);
 void dci_kv_pool_destroy(dci_kv *kv, dci_kv_pool *pool);
 
-/* Numbers of blocks in n_pieces pieces. The last piece may have memory for more than max_blocks, which has no numbers. */
+/* Numbers of blocks in n_pieces pieces. The last piece may have memory for more than max_blocks, which has no
+ * numbers. */
 size_t dci_kv_pool_blocks(const dci_kv_pool *pool, size_t n_pieces);
 /* Of these, blocks that have memory; and the number of the piece that is allocated next. */
 size_t dci_kv_pool_there(const dci_kv_pool *pool);

@@ -44,9 +44,9 @@ static const dci_kv_preset presets[] = {
 };
 /* clang-format on */
 
-/* As their papers and authors' programs have them; docs/presets.md#published-sizes has the sources. Where a window is two pages, the newest
- * one is partly filled: with a window of a page and one token recent tokens are never more than two pages, and as many
- * pages are selected as there. */
+/* As their papers and authors' programs have them; docs/presets.md#published-sizes has the sources. Where a window is
+ * two pages, the newest one is partly filled: with a window of a page and one token recent tokens are never more than
+ * two pages, and as many pages are selected as there. */
 /* clang-format off */
 static const dci_kv_published published[] = {
 /*   preset             budget_counts                 combine               P  sink window buffer tau  query_head_lists */

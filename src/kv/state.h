@@ -61,6 +61,7 @@ typedef struct dci_kv_copy {
         size_t n_places, place_capacity;
         bool early; /* workers have written rows since the last update */
 } dci_kv_copy;
+
 /*
  * An order in the making (`reorder_delay`): dci_kv_maintain starts it (maintain.c) and takes it into use so many plans
  * later. Workers make it meanwhile, from what is here: plans go on to change the ring, and later pages the batches.

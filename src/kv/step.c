@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kv/clusters.h"
 #include "kv/contiguous.h"
 #include "kv/geometry.h"
 #include "kv/lookup.h"
@@ -49,13 +50,26 @@ static dci_status check_reserve(dci_kv *kv, const dci_kv_sequence *sequence, siz
         return DCI_OK;
 }
 
-/* Replaces the partial block by a copy of its own. */
+/* Waits for orders in the making whose candidates reach into the partial block: workers read its rows by the table. */
+static void wait_for_orders(dci_kv *kv, const dci_kv_sequence *sequence)
+{
+        const size_t whole = sequence->n / kv->config.page_tokens * kv->config.page_tokens;
+        for (size_t l = 0; l < kv->config.n_layers; l++) {
+                const dci_kv_reorder *of = sequence->layers[l].reorder;
+                if (of != NULL && of->queued && kv->config.sink + of->batch->n > whole)
+                        dci_kv_jobs_wait_layer(kv, &sequence->layers[l]);
+        }
+}
+
+/* Replaces the partial block by a copy of its own. No unit reads its entry in the table then: a prompt that is worked
+ * on shares no partial block. */
 static void copy_block(dci_kv *kv, dci_kv_sequence *sequence)
 {
         const size_t per_page = kv->config.page_tokens, at = sequence->n / per_page;
         const int32_t old = sequence->table[at], own = dci_kv_pool_alloc(&kv->pool);
+        wait_for_orders(kv, sequence);
         dci_kv_copy_rows(kv, old, own, sequence->n % per_page);
-        sequence->table[at] = own; /* no unit reads this entry: a prompt that is worked on shares no partial block */
+        sequence->table[at] = own;
         dci_kv_pool_release(&kv->pool, old);
 }
 

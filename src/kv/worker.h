@@ -5,10 +5,10 @@
  * to do, and make new orders.
  *
  * A layer whose prompt ended is a job; each head of it is a unit of work, which the former does (former.h). So is a
- * layer that gets a new order (state.h). Workers
- * take units in the background, in the order of the jobs, and a thread that waits for a sequence takes units, too. They
- * are started as jobs come: one less than the context has threads, at least one; one where the threads of a call are
- * the caller's own. A child of fork has none, and does the work when it waits. dci_kv_jobs_stop ends them; then
+ * layer that gets a new order (state.h). Workers take units in the background, in the order of the jobs, and a thread
+ * that waits for a sequence takes units, too. They are started as jobs come: one less than the context has threads, at
+ * least one; one where the threads of a call are the caller's own. A child of fork has none, and does the work when it
+ * waits. dci_kv_jobs_stop ends them; then
  * sequences may be freed, then dci_kv_jobs_destroy.
  *
  * A unit takes an area of scratch, and so does each thread of a region that builds, so that no more threads work than

@@ -143,7 +143,8 @@ static size_t keep_between(const float *values, size_t n, float low, float high,
         return kept;
 }
 
-/* The 256 bytes of a table as 128 words in four registers: a code's upper seven bits choose the word, its lowest the byte. */
+/* The 256 bytes of a table as 128 words in four registers: a code's upper seven bits choose the word, its lowest the
+ * byte. */
 DCI_INLINE __m512i look_up(__m512i codes, const __m512i *table)
 {
         const __m512i words = _mm512_srli_epi16(codes, 1), seventh = _mm512_set1_epi16(64);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * First stage: clusters, by k-means over the keys of one head (dci/kmeans.h), one thread to a head. By preset as ClusterKV has it (cosine
- * to the mean of raw keys, 20 rounds) or as RetroInfer (cosine of keys less their mean, within segments, 10 rounds).
+ * First stage: clusters, by k-means over the keys of one head (dci/kmeans.h), one thread to a head. By preset as
+ * ClusterKV has it (cosine to the mean of raw keys, 20 rounds) or as RetroInfer (cosine of keys less their mean, within
+ * segments, 10 rounds).
  */
 #include "core/internal.h"
 

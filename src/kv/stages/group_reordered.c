@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * First stage: pages of a stored order that is not that of positions (PRKV, algorithm 1). The tokens that the last queries look at most
- * come first, best first, and are static; the others follow in the order they had; pages are cut from that order. Tokens that come
- * later form pages after them, in their own order, until the next order takes them in (stages/reorder.c). Rows stay where they are: an order
- * is a list of candidates.
+ * First stage: pages of a stored order that is not that of positions (PRKV, algorithm 1). The tokens that the last
+ * queries look at most come first, best first, and are static; the others follow in the order they had; pages are cut
+ * from that order. Tokens that come later form pages after them, in their own order, until the next order takes them in
+ * (stages/reorder.c). Rows stay where they are: an order is a list of candidates.
  */
 #include "core/internal.h"
 
@@ -76,7 +76,8 @@ static void select_static(const dci_kv *kv, const weighing *w, size_t n, size_t 
                 w->is_static[ids[i] / 64] |= UINT64_C(1) << (ids[i] % 64);
 }
 
-/* The others in the order they are stored in: that of the layer's batches, and of those that no batch has by position. */
+/* The others in the order they are stored in: that of the layer's batches, and of those that no batch has by
+ * position. */
 static void append_rest(const dci_kv *kv, const dci_kv_layer *layer, const dci_kv_clusters *batch, size_t head,
                         const weighing *w, int32_t *ids)
 {

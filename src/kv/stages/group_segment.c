@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * First stage: LouisKV's decoupled groups (Wu et al. 2025, section 4.2). The prompt lies in clusters; what is decoded lies in segments,
- * which begin where the layer's queries turned and so are the same for all heads. A segment's end is known once the sequence is longer, so
- * groups do not depend on when they are asked for.
+ * First stage: LouisKV's decoupled groups (Wu et al. 2025, section 4.2). The prompt lies in clusters; what is decoded
+ * lies in segments, which begin where the layer's queries turned and so are the same for all heads. A segment's end is
+ * known once the sequence is longer, so groups do not depend on when they are asked for.
  */
 #include "core/internal.h"
 
@@ -31,7 +31,8 @@ static size_t next_turn(const dci_kv *kv, const dci_kv_layer *layer, size_t begi
         return low < layer->n_boundaries ? (size_t)layer->boundaries[low] - kv->config.sink : SIZE_MAX;
 }
 
-/* Where the segment ends that begins at a candidate: at a turn, with the prompt, or when half of the buffer is its own. */
+/* Where the segment ends that begins at a candidate: at a turn, with the prompt, or when half of the buffer is its
+ * own. */
 static size_t end_of_segment(const dci_kv *kv, const dci_kv_layer *layer, size_t begin)
 {
         const size_t prompt = layer->n_prompt, half = kv->config.segment_buffer / 2;
@@ -42,8 +43,8 @@ static size_t end_of_segment(const dci_kv *kv, const dci_kv_layer *layer, size_t
         return turn < end ? turn : end;
 }
 
-/* Segments leave the buffer together, as many as lie in an eighth of it, but a whole one at least: a batch for each would be mostly
- * head. */
+/* Segments leave the buffer together, as many as lie in an eighth of it, but a whole one at least: a batch for each
+ * would be mostly head. */
 static size_t end_of_batch(const dci_kv *kv, const dci_kv_layer *layer, size_t begin)
 {
         const size_t most = begin + kv->config.segment_buffer / 8;
@@ -66,7 +67,8 @@ static size_t next(const dci_kv *kv, const dci_kv_layer *layer, size_t begin, bo
         const bool crowded = dci_kv_crowded(c, n, recent);
         if (end <= may && (recent > c->segment_buffer || (early && crowded)))
                 return end;
-        /* The budget wants an end that has not come: not after every token, yet before there is a page more than the rollback. */
+        /* The budget wants an end that has not come: not after every token, yet before there is a page more than the
+         * rollback. */
         const size_t part = c->segment_buffer / 8, page = c->page_tokens / 2, least = part < page ? part : page;
         return early && crowded && end > may && may - begin >= least ? may : 0;
 }

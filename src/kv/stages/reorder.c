@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * When orders are made again, and how many tokens are static (PRKV). The last queries are kept in a ring: those that were observed at the
- * prompt's end, then those of plans. Each `period` plans dci_kv_maintain makes a new batch of all candidates, which takes the place of
- * the ones before; forks keep those.
+ * When orders are made again, and how many tokens are static (PRKV). The last queries are kept in a ring: those that
+ * were observed at the prompt's end, then those of plans. Each `period` plans dci_kv_maintain makes a new batch of all
+ * candidates, which takes the place of the ones before; forks keep those.
  */
 #include "core/internal.h"
 
@@ -74,8 +74,8 @@ static size_t whole_pages(const dci_kv *kv, double tokens)
         return (size_t)(tokens / (double)kv->config.page_tokens) * kv->config.page_tokens;
 }
 
-/* The longest list of plans that rank n candidates: the number of tokens follows from that of candidates, so that it is the
- * same whenever an order is made. */
+/* The longest list of plans that rank n candidates: the number of tokens follows from that of candidates, so that it is
+ * the same whenever an order is made. */
 static size_t longest_list(const dci_kv *kv, size_t n)
 {
         const dci_kv_config *c = &kv->config;

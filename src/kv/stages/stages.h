@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose, when it is
- * decided again, and what becomes of the rest. A preset is one row of kv/presets.c; each stage is one table of functions.
+ * The five choices as interfaces (docs/stages.md): which tokens lie together, what stays of them, how queries choose,
+ * when it is decided again, and what becomes of the rest. A preset is one row of kv/presets.c; each stage is one table
+ * of functions.
  *
  * All work is by (sequence, layer, kv head); lists are of a kv head, or of each of its query heads. Candidates are
  * numbered from the end of the sink on.

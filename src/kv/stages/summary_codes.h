@@ -16,4 +16,5 @@ void dci_kv_watch_codes(dci_kv_head *head, size_t n, const float *residuals);
 
 /* Units of codes that are read after a preselection by mean keys; 0: there is none. c: as checked. */
 size_t dci_kv_preselected(const dci_kv_config *c);
+
 #endif

@@ -7,7 +7,8 @@
  *      minmax  row = [greatest, least]          query = [max(q, 0), min(q, 0)]       (Quest)
  *      cuboid  row = [centre, mean deviation]   query = [q, |q|]                     (ArkVale; centre = (greatest + least) / 2)
  *
- * and of mean_std the row is [mean, variance], whose halves have products of their own: q . mean + c sqrt(q^2 . variance).
+ * and of mean_std the row is [mean, variance], whose halves have products of their own:
+ * q . mean + c sqrt(q^2 . variance).
  */
 #include "core/internal.h"
 
@@ -209,8 +210,8 @@ static void make_queries(const dci_kv *kv, const float *queries, float *out)
                 }
 }
 
-/* Squares of queries relative to the greatest coordinate, which keeps them within binary32; out_weight: by query, what a
- * root of their product with variances counts. */
+/* Squares of queries relative to the greatest coordinate, which keeps them within binary32; out_weight: by query, what
+ * a root of their product with variances counts. */
 static void make_squares(const dci_kv *kv, const float *queries, float *out, float *out_weight)
 {
         const size_t dim = kv->dim_k;

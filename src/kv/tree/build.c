@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A head's tree is built from the prompt's candidates, by tiles of products, and grows by pages that leave the window (IceCache 2026,
- * algorithm 2). A promoted candidate that comes later becomes a node, and what is nearer to it than to its own node moves to it: rows of
- * the nearest cells and of those that reach far are looked at, one product each, as in the index's tree.
+ * A head's tree is built from the prompt's candidates, by tiles of products, and grows by pages that leave the window
+ * (IceCache 2026, algorithm 2). A promoted candidate that comes later becomes a node, and what is nearer to it than to
+ * its own node moves to it: rows of the nearest cells and of those that reach far are looked at, one product each, as
+ * in the index's tree.
  */
 #include "core/internal.h"
 
@@ -43,7 +44,7 @@ typedef struct shaping {
         double *sums;
         int32_t *found, *best;
         void *nearest, *find, *place;
-        placed *placed; /* MOST_SORTED */
+        placed *placed; /* MAX_SORTED */
         float *axis;    /* 3 x dim_k: the middle of a cell, its direction, and the next */
         dci_kv_tree_encoder encoder;
 } shaping;
@@ -142,8 +143,8 @@ static void prepare_nodes(const shaping *s, size_t first, size_t n, dci_nearest 
         dci_nearest_prepare(s->kv->context, s->centres, s->wide, n, s->wide, s->nearest, out);
 }
 
-/* Compares n <= DCI_KV_TREE_TASK candidates with the nodes that are ready, those from number `node` on; all: there are no
- * others, so that nearest ones need no score. */
+/* Compares n <= DCI_KV_TREE_TASK candidates with the nodes that are ready, those from number `node` on; all: there are
+ * no others, so that nearest ones need no score. */
 static void compare(const shaping *s, size_t first, size_t n, const dci_nearest *nearest, size_t node, bool all,
                     int32_t *best, float *best_scores)
 {
@@ -177,7 +178,8 @@ static void assign(const shaping *s, size_t first, size_t n, dci_nearest *neares
 
 /* --- cutting cells ------------------------------------------------------------------------------------------------ */
 
-/* One round over n rows: their positions along the direction; and, weighed by that, their sum, which is the next direction. */
+/* One round over n rows: their positions along the direction; and, weighed by that, their sum, which is the next
+ * direction. */
 static void go_along(const shaping *s, size_t n)
 {
         dci_kv *kv = s->kv;
@@ -249,7 +251,8 @@ static void sort_rows(const shaping *s, size_t n)
         qsort(s->placed, n, sizeof *s->placed, by_place);
 }
 
-/* A cell of several pages is cut along the direction in which its rows differ most, so that a page holds what is alike. */
+/* A cell of several pages is cut along the direction in which its rows differ most, so that a page holds what is
+ * alike. */
 static void sort_cell(const shaping *s, size_t node)
 {
         dci_kv_tree *tree = s->tree;
@@ -257,7 +260,7 @@ static void sort_cell(const shaping *s, size_t node)
         int32_t from = tree->node_first[node], to = from;
         for (size_t first = 0, n; first < n_rows; first += n) {
                 n = n_rows - first < MAX_SORTED ? n_rows - first : MAX_SORTED;
-                for (size_t i = 0; i < n; i++) { /* MOST_SORTED is a multiple of a page */
+                for (size_t i = 0; i < n; i++) { /* MAX_SORTED is a multiple of a page */
                         s->placed[i].candidate = tree->members[(size_t)from * per_page + i % per_page];
                         if ((i + 1) % per_page == 0)
                                 from = tree->page_next[from];
@@ -362,7 +365,8 @@ static void place_all(const shaping *s, size_t n)
         }
 }
 
-/* Cells that may hold rows nearer to a new node: the nearest, and those that reach farthest in proportion to how far away they are. */
+/* Cells that may hold rows nearer to a new node: the nearest, and those that reach farthest in proportion to how far
+ * away they are. */
 static size_t cells_around(const shaping *s, const float *key, float lift, int32_t *out)
 {
         dci_kv *kv = s->kv;
@@ -387,8 +391,8 @@ static size_t cells_around(const shaping *s, const float *key, float lift, int32
         return dci_near_join(nearest, n_nearest, reaching, n_reaching, out);
 }
 
-/* Rows of one cell that are nearer to the new node, the last one, than to their own move to it: x . (new - own) > 0, since both are
- * as long. */
+/* Rows of one cell that are nearer to the new node, the last one, than to their own move to it: x . (new - own) > 0,
+ * since both are as long. */
 static void draw_from(const shaping *s, size_t own, const float *key)
 {
         dci_kv *kv = s->kv;
@@ -416,8 +420,8 @@ static void draw_from(const shaping *s, size_t own, const float *key)
                 for (size_t i = 0; i < n; i++) {
                         const float x_lift = dci_kv_tree_lift(tree, kernels->norm2[dtype](rows[i], dim));
                         if (s->scores[i] + x_lift * lift > 0.0f) {
-                                /* Most of a large cell may move: its pages that have been read make room, but for this one, where what
-                                 * stays may go. */
+                                /* Most of a large cell may move: its pages that have been read make room, but for this
+                                 * one, where what stays may go. */
                                 if (tree->n_free == 0 && tree->n_pages + DCI_KV_TREE_SPARE >= tree->page_capacity &&
                                     to != page && tree->page_next[to] != page)
                                         dci_kv_tree_release_next(tree, (size_t)to);
@@ -483,7 +487,8 @@ static void insert(const shaping *s, size_t first, size_t n)
         s->tree->n = first + n;
 }
 
-/* Adds a page that left the window. A small tree is rebuilt, and so is one whose c^2 is too small for a key: all distances change. */
+/* Adds a page that left the window. A small tree is rebuilt, and so is one whose c^2 is too small for a key: all
+ * distances change. */
 static void add_page(const shaping *s, size_t first, size_t n)
 {
         if (first + n <= FEW || look_at(s, first, n) > s->tree->c_squared) {

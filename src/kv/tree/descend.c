@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The way of queries through the levels (IceCache 2026, algorithm 4). At each level the nodes that were come to are ranked by the
- * mean of the rows below them, each query head keeps its best `wanted`, and the children of what any head keeps are come to at the
- * next. With simple indices only the share of them that P-DCI retrieves for any head is ranked.
+ * The way of queries through the levels (IceCache 2026, algorithm 4). At each level the nodes that were reached are
+ * ranked by the mean of the rows below them, each query head keeps its best `wanted`, and the children of what any head
+ * keeps are reached at the next. With simple indices only the share of them that P-DCI retrieves for any head is
+ * ranked.
  */
 #include "core/internal.h"
 
@@ -37,31 +38,7 @@ void dci_kv_tree_descent_begin(const dci_kv_query *ask, const dci_kv_tree *tree,
                 dci_kv_tree_project_query(kv, tree, ask->queries + q * kv->dim_k, d->projections + q * m);
 }
 
-/* Of the n nodes of level l in the list, those that P-DCI retrieves for any query. */
-static size_t retrieve(const dci_kv_query *ask, const dci_kv_tree *tree, const dci_kv_tree_descent *d, size_t l,
-                       size_t n, size_t wanted)
-{
-        const dci_kv *kv = ask->kv;
-        const size_t m = kv->config.tree_simple_indices;
-        const double share = dci_kv_tree_retrieved(kv, DCI_KV_TREE_RETRIEVE);
-        size_t kept = 0;
-        if (m == 0 || share >= 1.0 || wanted >= n)
-                return n;
-        for (size_t i = 0; i < n; i++)
-                for (size_t j = 0; j < m; j++)
-                        d->retrieval.projections[j * n + i] =
-                                tree->node_projections[dci_kv_tree_node_at(tree, l, (size_t)d->list[i]) * m + j];
-        memset(d->retrieval.bits, 0, (n + 63) / 64 * sizeof *d->retrieval.bits);
-        for (size_t q = 0; q < kv->group; q++)
-                dci_kv_tree_retrieve(kv, &d->retrieval, n, d->projections + q * m, share, wanted);
-        for (size_t i = 0; i < n; i++) {
-                d->list[kept] = d->list[i];
-                kept += d->retrieval.bits[i / 64] >> (i % 64) & 1;
-        }
-        return kept;
-}
-
-static void negate(const dci_kv_query *ask, size_t n)
+void dci_kv_tree_negate(const dci_kv_query *ask, size_t n)
 {
         for (size_t q = 0; q < ask->kv->group; q++)
                 for (size_t i = 0; i < n; i++)
@@ -84,7 +61,7 @@ static void rank(dci_kv_query *ask, const dci_kv_tree *tree, const dci_kv_tree_d
                 }
                 dci_kv_score_rows(ask, ask->queries, kv->dim_k, kv->config.dtype, rows, here, i);
         }
-        negate(ask, n);
+        dci_kv_tree_negate(ask, n);
 }
 
 /* Marks what any query has among its `wanted` least of n scores. */
@@ -141,7 +118,9 @@ size_t dci_kv_tree_descend(dci_kv_query *ask, const dci_kv_tree *tree, dci_kv_tr
                 d->list[i] = (int32_t)i;
         memset(d->seen, NOT_SEEN, tree->n_nodes);
         for (;; l--) {
-                n = retrieve(ask, tree, d, l, n, wanted);
+                n = dci_kv_tree_retrieve_nodes(ask->kv, tree, &d->retrieval, l, d->list, n, d->projections,
+                                               ask->kv->group, dci_kv_tree_retrieved(ask->kv, DCI_KV_TREE_RETRIEVE),
+                                               wanted);
                 rank(ask, tree, d, l, n);
                 n = keep_best(ask, tree, d, l, n, wanted, kept, order);
                 if (l == 0)
@@ -181,7 +160,7 @@ size_t dci_kv_tree_met_pages(dci_kv_query *ask, const dci_kv_tree *tree, dci_kv_
                 dci_kv_tree_rows(kv, ask->layer, ask->head, keys, here, rows);
                 dci_kv_score_rows(ask, ask->queries, kv->dim_k, kv->config.dtype, rows, here, i);
         }
-        negate(ask, n);
+        dci_kv_tree_negate(ask, n);
         const uint8_t *best = mark_best(ask, d, n, k, kept, order);
         for (size_t i = 0; i < n && n_out < room; i++) {
                 const int32_t page = best[i] != 0 ? page_of(kv, tree, (size_t)d->list[i]) : -1;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * A head's tree in a file: c^2 and tree_promotion (bits of floats), the number of pages, and for each page its node (-1: it is free), the
- * page after it in the cell (-1: none) and page_tokens members (-1: none). Nodes follow from the seed, means and reach from the rows.
+ * A head's tree in a file: c^2 and tree_promotion (bits of floats), the number of pages, and for each page its node
+ * (-1: it is free), the page after it in the cell (-1: none) and page_tokens members (-1: none). Nodes follow from the
+ * seed, means and reach from the rows.
  */
 #include "core/internal.h"
 

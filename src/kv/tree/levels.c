@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Levels above a tree's nodes (IceCache 2026, algorithm 2). They are exact: a node's parent is the nearest node of the level
- * above, the lower one of equals, so that a node that comes or goes changes no more than a comparison with all would.
+ * Levels above a tree's nodes (IceCache 2026, algorithm 2). They are exact: a node's parent is the nearest node of the
+ * level above, the lower one of equals, so that a node that comes or goes changes no more than a comparison with all
+ * would.
  */
 #include "core/internal.h"
 
@@ -22,7 +23,8 @@ typedef struct relating {
 
 /* --- parents ------------------------------------------------------------------------------------------------------ */
 
-/* Nodes [first, end) of level l against n <= n_wide nodes of the level above, from number `from` on, whose keys are wide. */
+/* Nodes [first, end) of level l against n <= n_wide nodes of the level above, from number `from` on, whose keys are
+ * wide. */
 static void compare(const relating *r, size_t l, size_t first, size_t end, size_t from, size_t n)
 {
         dci_kv *kv = r->kv;

@@ -41,14 +41,13 @@ typedef struct refreshing {
         dci_kv_tree_encoder encoder;
 } refreshing;
 
-/* The sum of rows becomes the mean of n, in the keys' format; it is zero afterwards. */
-static void put_mean(const refreshing *r, size_t n, unsigned char *means, size_t at)
+/* Stores the mean of n rows, whose sum this is, in the keys' format. */
+static void put_mean(const refreshing *r, float *sum, size_t n, unsigned char *means, size_t at)
 {
         const size_t dim = r->kv->dim_k;
         for (size_t j = 0; j < dim; j++)
-                r->sum[j] *= 1.0f / (float)n;
-        r->kv->context->kernels->narrow[r->kv->config.dtype - 1](r->sum, dim, means + at * dim * r->kv->es);
-        memset(r->sum, 0, dim * sizeof *r->sum);
+                sum[j] *= 1.0f / (float)n;
+        r->kv->context->kernels->narrow[r->kv->config.dtype - 1](sum, dim, means + at * dim * r->kv->es);
 }
 
 /* One page's part in its cell's sum, its own mean and codes. Returns how far it reaches. */
@@ -68,21 +67,17 @@ static float refresh_page(const refreshing *r, size_t node, size_t page)
                 const float far = 2.0f * (tree->c_squared - products[i] - lift * tree->node_lifts[node]);
                 farthest = far > farthest ? far : farthest;
         }
-        if (kv->config.tree_keys == DCI_KV_TREE_MEANS &&
-            r->encoder.rows != NULL) { /* the cell's sum waits in the other half */
-                float *of_cell = r->sum;
-                refreshing alone = *r;
-                alone.sum = r->encoder.rows;
-                memset(alone.sum, 0, dim * sizeof *alone.sum);
-                kernels->add_rows[dtype](rows, NULL, n, dim, alone.sum);
-                for (size_t j = 0; j < dim; j++)
-                        of_cell[j] += alone.sum[j];
-                put_mean(&alone, n, tree->page_means, page);
-                return farthest;
-        }
-        kernels->add_rows[dtype](rows, NULL, n, dim, r->sum);
-        if (kv->config.summary != DCI_KV_SUMMARY_TREE)
-                put_mean(r, n, tree->means, page);
+        /* Means of pages: with those of nodes, or alone. */
+        const bool both = kv->config.tree_keys == DCI_KV_TREE_MEANS,
+                   of_pages = both || kv->config.summary != DCI_KV_SUMMARY_TREE;
+        float *sum = both ? r->encoder.rows : r->sum;
+        if (of_pages)
+                memset(sum, 0, dim * sizeof *sum);
+        kernels->add_rows[dtype](rows, NULL, n, dim, sum);
+        for (size_t j = 0; j < dim && both; j++)
+                r->sum[j] += sum[j];
+        if (of_pages)
+                put_mean(r, sum, n, both ? tree->page_means : tree->means, page);
         if (r->coder != NULL && tree->page_versions[page] == tree->version)
                 dci_kv_tree_encode_page(kv, r->coder, tree, page, rows, n, &r->encoder);
         return farthest;
@@ -108,9 +103,7 @@ static void refresh_cell(const refreshing *r, size_t node)
                 return;
         if (n_rows == 0) /* an empty cell has its node's position */
                 memcpy(r->sum, r->key, dim * sizeof *r->sum);
-        for (size_t j = 0; j < dim && n_rows > 0; j++)
-                r->sum[j] *= 1.0f / (float)n_rows;
-        kv->context->kernels->narrow[kv->config.dtype - 1](r->sum, dim, tree->means + node * dim * kv->es);
+        put_mean(r, r->sum, n_rows > 0 ? n_rows : 1, tree->means, node);
         if (r->coder == NULL)
                 return;
         dci_kv_tree_encode_node(kv, r->coder, tree, node, r->sum, &r->encoder);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * P-DCI among what is below nodes (Li and Malik 2017; IceCache 2026, algorithm 4): one composite index of tree_simple_indices
- * random directions, the same for all cells, by the index's core. Points are nodes' keys, or the rows of cells, with their lift.
+ * P-DCI among what is below nodes (Li and Malik 2017; IceCache 2026, algorithm 4): one composite index of
+ * tree_simple_indices random directions, the same for all cells, by the index's core. Points are nodes' keys, or the
+ * rows of cells, with their lift.
  */
 #include "core/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/arena.h"
 #include "index/pdci/directions.h"
@@ -83,4 +85,26 @@ void dci_kv_tree_retrieve(const dci_kv *kv, const dci_kv_tree_pdci *p, size_t n,
                 .visit = (uint64_t)n * m, .retrieve = wanted < (double)n ? (size_t)wanted : n, .at_least = at_least};
         if (n > 0)
                 dci_pdci_candidates(&cell, query, &effort, p->rest, p->bits);
+}
+
+size_t dci_kv_tree_retrieve_nodes(const dci_kv *kv, const dci_kv_tree *tree, const dci_kv_tree_pdci *p, size_t l,
+                                  int32_t *list, size_t n, const float *queries, size_t n_queries, double share,
+                                  size_t at_least)
+{
+        const size_t m = kv->config.tree_simple_indices;
+        size_t kept = 0;
+        if (m == 0 || share >= 1.0 || at_least >= n)
+                return n;
+        for (size_t i = 0; i < n; i++)
+                for (size_t j = 0; j < m; j++)
+                        p->projections[j * n + i] =
+                                tree->node_projections[dci_kv_tree_node_at(tree, l, (size_t)list[i]) * m + j];
+        memset(p->bits, 0, (n + 63) / 64 * sizeof *p->bits);
+        for (size_t q = 0; q < n_queries; q++)
+                dci_kv_tree_retrieve(kv, p, n, queries + q * m, share, at_least);
+        for (size_t i = 0; i < n; i++) {
+                list[kept] = list[i];
+                kept += p->bits[i / 64] >> (i % 64) & 1;
+        }
+        return kept;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * The cell of a candidate, found from the top level down (IceCache 2026, algorithm 4 with a target level). A prompt's candidates
- * go down together: all that are nearest to the same node are compared, by tiles of products, with the children of the BUILD_VIEW
- * nodes nearest to that node. An insert goes down alone: at each level it keeps the INSERT_VIEW nearest nodes and is compared with
- * their children, or with the share of them that P-DCI retrieves.
+ * The cell of a candidate, found from the top level down (IceCache 2026, algorithm 4 with a target level). A prompt's
+ * candidates go down together: all that are nearest to the same node are compared, by tiles of products, with the
+ * children of the BUILD_VIEW nodes nearest to that node. An insert goes down alone: at each level it keeps the
+ * INSERT_VIEW nearest nodes and is compared with their children, or with the share of them that P-DCI retrieves.
  */
 #include "core/internal.h"
 
@@ -76,34 +76,60 @@ static void take_points(const placing *s, const int32_t *candidates, size_t n, f
         }
 }
 
-/* Makes n nodes of level l ready: list[i], or numbers from 0 on. */
-static void prepare(const placing *s, size_t l, const int32_t *list, size_t n, dci_nearest *out)
+/* Makes n nodes of level l ready: list[first + i], or numbers from `first` on. */
+static void prepare(const placing *s, size_t l, const int32_t *list, size_t first, size_t n, dci_nearest *out)
 {
         const size_t wide = s->kv->dim_k + 1;
         int32_t keys[DCI_KV_TILE];
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
-                for (size_t t = 0; t < here; t++)
-                        keys[t] = s->tree->node_tokens[dci_kv_tree_node_at(s->tree, l,
-                                                                           list != NULL ? (size_t)list[i + t] : i + t)];
+                for (size_t t = 0; t < here; t++) {
+                        const size_t at = first + i + t, node = list != NULL ? (size_t)list[at] : at;
+                        keys[t] = s->tree->node_tokens[dci_kv_tree_node_at(s->tree, l, node)];
+                }
                 take_points(s, keys, here, s->tiles->centres + i * wide);
         }
         dci_nearest_prepare(s->kv->context, s->tiles->centres, wide, n, wide, s->tiles->nearest, out);
 }
 
-/* The nearest of n <= BLOCK_NODES nodes of level l to each of the candidates: to assigned[candidate]. */
+/* Compares n <= DCI_KV_TREE_TASK points with nodes that are ready, those from number `first` of the list on; all: there
+ * are no others, so that nearest ones need no score. */
+static void compare_some(const placing *s, const dci_nearest *nearest, const int32_t *list, size_t first, bool all,
+                         const int32_t *candidates, size_t n, float *best, int32_t *assigned)
+{
+        const dci_kv_tree_tiles *t = s->tiles;
+        float scores[DCI_KV_TREE_TASK];
+        dci_nearest_find(nearest, t->points, s->kv->dim_k + 1, n, t->find, t->found, all ? NULL : scores);
+        for (size_t r = 0; r < n; r++) {
+                const size_t at = first + (size_t)t->found[r];
+                if (!all && !(scores[r] > best[r]))
+                        continue;
+                if (!all)
+                        best[r] = scores[r];
+                assigned[candidates[r]] = list != NULL ? list[at] : (int32_t)at;
+        }
+}
+
+/* The nearest of some nodes of level l to each of the candidates: to assigned[candidate]. */
 static void compare_all(const placing *s, size_t l, const int32_t *list, size_t n_nodes, const int32_t *candidates,
                         size_t n, int32_t *assigned)
 {
-        const dci_kv_tree_tiles *t = s->tiles;
+        const bool all = n_nodes <= DCI_KV_TREE_BLOCK;
         dci_nearest nearest;
-        prepare(s, l, list, n_nodes, &nearest);
+        float best[DCI_KV_TREE_TASK];
+        if (all)
+                prepare(s, l, list, 0, n_nodes, &nearest);
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < DCI_KV_TREE_TASK ? n - i : DCI_KV_TREE_TASK;
-                take_points(s, candidates + i, here, t->points);
-                dci_nearest_find(&nearest, t->points, s->kv->dim_k + 1, here, t->find, t->found, NULL);
+                take_points(s, candidates + i, here, s->tiles->points);
                 for (size_t r = 0; r < here; r++)
-                        assigned[candidates[i + r]] = list != NULL ? list[t->found[r]] : t->found[r];
+                        best[r] = -INFINITY;
+                for (size_t b = 0, more; b < n_nodes; b += more) {
+                        more = n_nodes - b < DCI_KV_TREE_BLOCK ? n_nodes - b : DCI_KV_TREE_BLOCK;
+                        if (!all)
+                                prepare(s, l, list, b, more, &nearest);
+                        compare_some(s, &nearest, list, b, all, candidates + i, here, best, assigned);
+                }
         }
 }
 
@@ -185,28 +211,6 @@ void dci_kv_tree_place(dci_kv *kv, const dci_kv_layer *layer, size_t head, dci_k
 
 /* --- one candidate ------------------------------------------------------------------------------------------------ */
 
-/* Of n nodes of level l in the block, those that P-DCI retrieves. */
-static size_t retrieve(const placing *s, size_t l, size_t n)
-{
-        const dci_kv *kv = s->kv;
-        const size_t m = kv->config.tree_simple_indices;
-        const double share = dci_kv_tree_retrieved(kv, DCI_KV_TREE_RETRIEVE_INSERT);
-        size_t kept = 0;
-        if (m == 0 || share >= 1.0)
-                return n;
-        for (size_t i = 0; i < n; i++)
-                for (size_t j = 0; j < m; j++)
-                        s->retrieval.projections[j * n + i] =
-                                s->tree->node_projections[dci_kv_tree_node_at(s->tree, l, (size_t)s->block[i]) * m + j];
-        memset(s->retrieval.bits, 0, (n + 63) / 64 * sizeof *s->retrieval.bits);
-        dci_kv_tree_retrieve(kv, &s->retrieval, n, s->projections, share, 1);
-        for (size_t i = 0; i < n; i++) {
-                s->block[kept] = s->block[i];
-                kept += s->retrieval.bits[i / 64] >> (i % 64) & 1;
-        }
-        return kept;
-}
-
 /* Compares a key with the n nodes of level l in the block; returns how many are kept. */
 static size_t compare(const placing *s, size_t l, size_t n, const float *key, float lift, size_t view, dci_near *best,
                       size_t n_best)
@@ -216,7 +220,8 @@ static size_t compare(const placing *s, size_t l, size_t n, const float *key, fl
         const void *rows[DCI_KV_TILE];
         int32_t keys[DCI_KV_TILE];
         float scores[DCI_KV_TILE];
-        n = retrieve(s, l, n);
+        n = dci_kv_tree_retrieve_nodes(kv, tree, &s->retrieval, l, s->block, n, s->projections, 1,
+                                       dci_kv_tree_retrieved(kv, DCI_KV_TREE_RETRIEVE_INSERT), 1);
         for (size_t i = 0, here; i < n; i += here) {
                 here = n - i < DCI_KV_TILE ? n - i : DCI_KV_TILE;
                 for (size_t t = 0; t < here; t++)

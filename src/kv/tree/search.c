@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Search of a head's tree (IceCache 2026, algorithms 3 and 4). Nodes are ranked by the mean of the rows beneath them, as in the index's
- * tree, where that finds more than the node's own key does. Each query head opens its best nodes; all rows in cells that any of them
- * opened are compared with all of the group's queries, since they are read once for all. Pages are ranked by their best row, for each
- * query head; the lists are interleaved by rank, repeats dropped, until the room is used up, a page that is not full counting as full.
- * Of one rank the head whose page scores most comes first: the last round may be cut, and with more heads than pages it is the only one.
+ * Search of a head's tree (IceCache 2026, algorithms 3 and 4). Nodes are ranked by the mean of the rows beneath them,
+ * as in the index's tree, where that finds more than the node's own key does. Each query head opens its best nodes; all
+ * rows in cells that any of them opened are compared with all of the group's queries, since they are read once for all.
+ * Pages are ranked by their best row, for each query head; the lists are interleaved by rank, repeats dropped, until
+ * the room is used up, a page that is not full counting as full. Of one rank the head whose page scores most comes
+ * first: the last round may be cut, and with more heads than pages it is the only one.
  *
- * Rows are keys and means, or codes of both (tree_keys CODES), whose scores leave out the product with the centre: to a head's ranking
- * it makes no difference, and what is left is the same to the bit at every instruction set and on a device.
+ * Rows are keys and means, or codes of both (tree_keys CODES), whose scores leave out the product with the centre: to a
+ * head's ranking it makes no difference, and what is left is the same to the bit at every instruction set and on a
+ * device.
  */
 #include "core/internal.h"
 
@@ -100,8 +102,7 @@ typedef struct search {
         size_t list_lengths[DCI_KV_MAX_GROUP];
         void *topk;
         dci_kv_tree_descent down;
-        const uint64_t
-                *retrieved; /* bits by place in the opened pages, one after the other; NULL: all rows are scored */
+        const uint64_t *retrieved;        /* bits by row of the opened pages; NULL: all rows are scored */
         float *page_scores, *unit_scores; /* [query][DCI_KV_TILE]; CODES: [query][DCI_CODE_UNIT] */
         /* CODES: the queries, transformed. */
         const dci_coder *coder;
@@ -236,14 +237,11 @@ static void score_nodes(const search *s)
 /* Negated products of the queries with the nodes' means. */
 static void rank_nodes(const search *s)
 {
-        const dci_kv_query *ask = s->ask;
         score_nodes(s);
-        for (size_t q = 0; q < ask->kv->group; q++)
-                for (size_t i = 0; i < s->tree->n_nodes; i++)
-                        ask->scores[q * ask->ld + i] = -ask->scores[q * ask->ld + i];
+        dci_kv_tree_negate(s->ask, s->tree->n_nodes);
 }
 
-/* The same from the top level down, with pages that hold what was met on the way. */
+/* The same from the top level down, with pages that hold the keys of nodes on the way. */
 static size_t open_down(search *s, size_t wanted)
 {
         const dci_kv_tree *tree = s->tree;
@@ -303,7 +301,8 @@ static const uint64_t *retrieve_rows(const search *s, size_t n_pages)
         return s->down.retrieval.bits;
 }
 
-/* The members of a page that count and were retrieved, by their places in it, *at_row being the first of all rows, with what is read of them prefetched. Returns how many. */
+/* The members of a page that count and were retrieved, and their places in it; prefetches what is read of them.
+ * *at_row: rows of the pages before. Returns how many. */
 static size_t fetch_page(const search *s, int32_t page, size_t *at_row, int32_t *members, uint8_t *places,
                          const void **rows)
 {
@@ -335,7 +334,8 @@ static size_t fetch_page(const search *s, int32_t page, size_t *at_row, int32_t 
         return n;
 }
 
-/* Scores of a page's members for all queries, of those that count: out[q * DCI_KV_TILE + i]; of means the page's alone. */
+/* Scores of a page's members for all queries, of those that count: out[q * DCI_KV_TILE + i]; of means the page's
+ * alone. */
 static void score_page(const search *s, int32_t page, const void *const *rows, const uint8_t *places, size_t n,
                        float *out)
 {
@@ -359,8 +359,8 @@ static void score_page(const search *s, int32_t page, const void *const *rows, c
         }
 }
 
-/* Scores of what the opened pages hold, for each query: of tokens, or of pages by their best token, or their mean. Returns how many there
- * are. */
+/* Scores of what the opened pages hold, for each query: of tokens, or of pages by their best token, or their mean.
+ * Returns how many there are. */
 static size_t score_pages(const search *s, size_t n_pages)
 {
         dci_kv_query *ask = s->ask;
@@ -416,7 +416,8 @@ static void take_item(const search *s, int32_t item)
                         members_of(ask->kv, s->tree, (size_t)item, ask->n_candidates, ask->chosen + ask->n_chosen);
 }
 
-/* Queries that have an item of this rank, in the order of these items' scores, equal ones by number. Returns how many. */
+/* Queries that have an item of this rank, in the order of these items' scores, equal ones by number. Returns how
+ * many. */
 static size_t sort_queries(const search *s, size_t rank, size_t *out)
 {
         float scores[DCI_KV_MAX_GROUP];
@@ -454,8 +455,8 @@ static void interleave(const search *s, size_t n_items)
         }
 }
 
-/* Pages, or tokens, that could be taken of what was opened, as far as there is room: cells hold few tokens, and those of a page may all be
- * young again. */
+/* Pages, or tokens, that could be taken of what was opened, as far as there is room: cells hold few tokens, and those
+ * of a page may all be young again. */
 static size_t n_held(const search *s, size_t n_pages)
 {
         const dci_kv *kv = s->ask->kv;

@@ -23,9 +23,15 @@ static size_t generous(size_t n)
 #define FEW_NODES ((size_t)32)
 #define PROMOTION_SUBSEQ 0.2 /* published */
 
+static double promotion_subseq(const dci_kv *kv)
+{
+        return kv->config.tree_promotion_subseq > 0.0 ? kv->config.tree_promotion_subseq : PROMOTION_SUBSEQ;
+}
+
 size_t dci_kv_tree_promotions(const dci_kv *kv, size_t candidate)
 {
-        const double asked = kv->config.tree_promotion_subseq, again = asked > 0.0 ? asked : PROMOTION_SUBSEQ;
+        const double again = promotion_subseq(kv);
+        const bool levels = kv->config.tree_promotion_subseq >= 0.0;
         dci_rng seeded, rng;
         size_t n = 1;
         if (candidate == 0)
@@ -34,7 +40,7 @@ size_t dci_kv_tree_promotions(const dci_kv *kv, size_t candidate)
         rng = dci_rng_split(&seeded, candidate);
         if (!(dci_rng_uniform(&rng) < kv->config.tree_promotion))
                 return 0;
-        while (n < DCI_KV_TREE_LEVELS && asked >= 0.0 && dci_rng_uniform(&rng) < again)
+        while (n < DCI_KV_TREE_LEVELS && levels && dci_rng_uniform(&rng) < again)
                 n++;
         return n;
 }
@@ -159,12 +165,14 @@ static void measure(dci_kv *kv, size_t n, dci_kv_tree *out)
 
 size_t dci_kv_tree_bytes(const dci_kv *kv, size_t n)
 {
-        const double asked = kv->config.tree_promotion_subseq;
+        const double again = promotion_subseq(kv);
         dci_kv_tree measured = {.token_capacity = n};
         size_t counts[DCI_KV_TREE_LEVELS];
         double expected = kv->config.tree_promotion * (double)n;
-        for (size_t l = 0; l<DCI_KV_TREE_LEVELS; l++, expected *= asked> 0.0 ? asked : PROMOTION_SUBSEQ)
+        for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++) {
                 counts[l] = (size_t)expected;
+                expected *= again;
+        }
         measure_with(kv, counts, &measured);
         return measured.n_bytes;
 }
@@ -279,9 +287,8 @@ void dci_kv_tree_copy(const dci_kv *kv, const dci_kv_tree *from, dci_kv_tree *to
         for (size_t l = 0; l < DCI_KV_TREE_LEVELS; l++)
                 copy_level(kv, from, l, &to->levels[l]);
         for (size_t l = 1; l < DCI_KV_TREE_LEVELS; l++)
-                if (from->levels[l].nodes == NULL && to->levels[l].nodes != NULL)
-                        dci_kv_tree_clear_levels(
-                                to); /* there was no room for them: dci_kv_tree_relate draws them again */
+                if (from->levels[l].nodes == NULL && to->levels[l].nodes != NULL) /* dci_kv_tree_relate draws them */
+                        dci_kv_tree_clear_levels(to);
         if (kv->config.tree_keys == DCI_KV_TREE_MEANS)
                 memcpy(to->page_means, from->page_means, pages * kv->dim_k * kv->es);
         if (!dci_kv_tree_coded(kv))

@@ -3,19 +3,19 @@
 /*
  * The tree over one head's candidates (IceCache 2026, algorithms 2 to 4), by the rules of the index's tree
  * (src/index/tree): a candidate is promoted by a hash of the seed and its number; each promoted one is a node, and
- * every candidate is in the cell of the node nearest to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is c for
- * all, so that nearest is the greatest product. A cell is cut into pages of page_tokens, filled from the front; a page
- * is a list of candidates, whose rows stay where they are in the pool.
+ * every candidate is in the cell of the node nearest to it under the MIPS lift [k, sqrt(c^2 - |k|^2)], where |node| is
+ * c for all, so that nearest is the greatest product. A cell is cut into pages of page_tokens, filled from the front; a
+ * page is a list of candidates, whose rows stay where they are in the pool.
  *
  * It differs from the index's in its memory: one block with a counted reference, laid out by capacities, that forks
  * share and copy before they write; it borrows rows by the candidates' numbers and keeps no copy of a key. All memory
  * comes before the work, which cannot fail. The first candidate is a node of every level.
  *
  * Nodes that are promoted again, by the same hash, form level 1, and so on, while a level has more nodes than are
- * compared one by one (dci_kv_tree_count_levels). The parent of a node is the node of the level above that is nearest to
- * it, compared with all of them: levels follow from the nodes and their keys alone, whatever came and went, and no file
- * has them. What is approximate is the way down through them: to the cell of a candidate (place.c), to the cells that a
- * query opens (descend.c).
+ * compared one by one (dci_kv_tree_count_levels). The parent of a node is the node of the level above that is nearest
+ * to it, compared with all of them: levels follow from the nodes and their keys alone, whatever came and went, and no
+ * file has them. What is approximate is the way down through them: to the cell of a candidate (place.c), to the cells
+ * that a query opens (descend.c).
  */
 #ifndef DCI_KV_TREE_TREE_H
 #define DCI_KV_TREE_TREE_H
@@ -56,9 +56,8 @@ struct dci_kv_tree {
         uint8_t *node_dirty;
         int32_t *page_next, *page_node; /* -1: the cell's last; free */
         uint32_t *page_versions;
-        int32_t *members; /* page x page_tokens; all pages of a cell but the last are full */
-        unsigned char
-                *means; /* n_means x dim_k in the keys' format: of nodes (SUMMARY_TREE) or of pages (SUMMARY_MEAN) */
+        int32_t *members;     /* page x page_tokens; all pages of a cell but the last are full */
+        unsigned char *means; /* n x dim_k in the keys' format: of nodes (SUMMARY_TREE) or of pages (SUMMARY_MEAN) */
         unsigned char *page_means; /* tree_keys MEANS: n_pages x dim_k */
         /* tree_keys CODES (codes.c), in blocks of DCI_CODE_ROWS rows, scales as bf16: of member i of page p as row
          * p * page_tokens + i; of the means of nodes. */
@@ -210,6 +209,11 @@ size_t dci_kv_tree_pdci_lay_out(const dci_kv *kv, size_t n, void *memory, dci_kv
 /* Sets the bits of the points, a share of n and at_least so many, whose projections are nearest to the query's. */
 void dci_kv_tree_retrieve(const dci_kv *kv, const dci_kv_tree_pdci *p, size_t n, const float *query, double share,
                           size_t at_least);
+/* Keeps of the n nodes of level l in a list those that are retrieved for any of the queries, whose projections these
+ * are; returns how many. All of them without simple indices. */
+size_t dci_kv_tree_retrieve_nodes(const dci_kv *kv, const dci_kv_tree *tree, const dci_kv_tree_pdci *p, size_t l,
+                                  int32_t *list, size_t n, const float *queries, size_t n_queries, double share,
+                                  size_t at_least);
 /* The published share of a node's children that inserts and queries retrieve, unless the config says. */
 #define DCI_KV_TREE_RETRIEVE_INSERT 0.6
 #define DCI_KV_TREE_RETRIEVE 0.8
@@ -257,11 +261,13 @@ typedef struct dci_kv_tree_descent {
 size_t dci_kv_tree_descent_lay_out(const dci_kv *kv, size_t ld, void *memory, dci_kv_tree_descent *out);
 /* Projects the group's queries. */
 void dci_kv_tree_descent_begin(const dci_kv_query *ask, const dci_kv_tree *tree, const dci_kv_tree_descent *d);
-/* Nodes of level 0 that any query has among its `wanted` best, come to by the same at the levels above; returns how
+/* Negates the first n scores of each query, for dci_select. */
+void dci_kv_tree_negate(const dci_kv_query *ask, size_t n);
+/* Nodes of level 0 that any query has among its `wanted` best, reached by the same at the levels above; returns how
  * many. kept, order: as dci_select's. out: room for ld. */
 size_t dci_kv_tree_descend(dci_kv_query *ask, const dci_kv_tree *tree, dci_kv_tree_descent *d, size_t wanted,
                            float *kept, int32_t *order, int32_t *out);
-/* The queue over all levels: pages that hold the own keys of nodes that were met on the way and not opened, where a key
+/* The queue over all levels: pages that hold the keys of nodes that were ranked on the way and not opened, where a key
  * is among the k best of those for a query. Returns how many, at most room. */
 size_t dci_kv_tree_met_pages(dci_kv_query *ask, const dci_kv_tree *tree, dci_kv_tree_descent *d, size_t k, float *kept,
                              int32_t *order, int32_t *out, size_t room);
@@ -270,8 +276,8 @@ size_t dci_kv_tree_met_pages(dci_kv_query *ask, const dci_kv_tree *tree, dci_kv_
 
 /* Scratch of a thread; 0 unless groups are trees. */
 size_t dci_kv_tree_scratch_bytes(const dci_kv *kv);
-/* Adds candidates [first, end) to a head's exclusive tree; a tree that has them already (from a file) gets its means.
- * */
+/* Adds candidates [first, end) to a head's exclusive tree; a tree that has them already (from a file) gets its
+ * means. */
 void dci_kv_tree_build(dci_kv *kv, dci_kv_layer *layer, size_t head, size_t first, size_t end, void *scratch);
 
 /* --- tree/search.c ------------------------------------------------------------------------------------------------ */
