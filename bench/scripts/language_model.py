@@ -61,7 +61,7 @@ from whole_model import numbers
 
 PRESETS = (
     "full,topk,sketch,sketch+groups,sketch+sums,sketch+lowbit,sketch+verify,lowbit,"
-    "retroinfer,icecache,louiskv,clusterkv,prkv,pagemean,quest,arkvale,freekv"
+    "retroinfer,icecache,louiskv,clusterkv,prkv,pariskv,pagemean,quest,arkvale,freekv"
 )
 CORE = "full,topk,sketch,sketch+lowbit,icecache,clusterkv,prkv,louiskv"
 NAMES = (
