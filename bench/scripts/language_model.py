@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""A real language model that decodes through dci, beside the same model with its own cache.
+"""A real language model that decodes through dci, and the same model with its own cache.
 
     language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]    its surprise at a held text
     language_model.py generate --text FILE [--steps N] ..                       what it would have said along a generation
@@ -114,7 +114,7 @@ def decoders(model: Any, prompt: torch.Tensor, options: argparse.Namespace) -> A
 
 
 def perplexity(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """exp of the mean surprise at `steps` tokens behind the prompt."""
+    """exp of the mean surprise at `steps` tokens after the prompt."""
     prompt, held = held_text(tokenizer, options)
     rows = []
     for arm, decoder in decoders(model, prompt, options):

@@ -14,7 +14,7 @@ to them. With a budget of all tokens that is exact.
 
 Serves causal language models whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without a
 window, Pythia, GPT-2, OPT, Phi), with padding on the left: on the CPU in float32, float16 or bfloat16, and on a GPU in
-float16 or bfloat16 with heads of 64, 96, 128 or 256 elements. There keys and values lie in locked host memory, the device
+float16 or bfloat16 with heads of 64, 96, 128 or 256 elements. There keys and values are in locked host memory, the device
 selects, fetches and attends, and a forward of one token is a CUDA graph. Needs transformers from 5.17 on, and below 6;
 5.17 and 5.24 are tested.
 
@@ -277,7 +277,7 @@ def enable(
     config      what else dci.KVCache takes: window, sink, key_bits, ...; on a GPU also what dci.gpu.GPUKVCache takes:
                 planner, ring_tokens, hot_tokens, device_resident_bytes, ...
 
-    On a GPU, where the model is, rows lie in locked host memory and attention runs on the device:
+    On a GPU, where the model is, rows are in locked host memory and attention runs on the device:
 
     gpu         a dci.gpu.GPU; None: the model's. dci.gpu.GPU("host") takes a model on the CPU as if that were a GPU
     max_tokens  of a sequence; more where generate() asks for more. None: config.max_position_embeddings
