@@ -98,15 +98,15 @@ def main():
     args = parser.parse_args()
     with open(args.report) as file:
         report = json.load(file)
-    beside = report if "decode" in report else None
+    others = report if "decode" in report else None
     if args.peers:
         with open(args.peers) as file:
-            beside = json.load(file)
+            others = json.load(file)
     report = report.get("decode") or report
     rows = [row for row in report["rows"] if row["part"] == "decode"]
     if not rows:
         sys.exit(f"gpu_plot.py: {args.report} has no rows of the part decode")
-    draw(Decode(rows, beside), args.batch, args.out, report["device"]["name"], args.arm)
+    draw(Decode(rows, others), args.batch, args.out, report["device"]["name"], args.arm)
 
 
 if __name__ == "__main__":

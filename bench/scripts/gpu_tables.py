@@ -136,7 +136,7 @@ def sdpa_times(report):
 
 
 class Decode:
-    """Rows of the part decode, by batch and tokens, beside attention to everything."""
+    """Rows of the part decode, by batch and tokens, against attention to everything."""
 
     def __init__(self, rows, peers_report):
         self.rows, self.sdpa = rows, sdpa_times(peers_report)
@@ -228,7 +228,7 @@ def memory(decoded):
 
 
 def pages(rows):
-    """Groups as scattered rows beside groups that are contiguous in host memory, at equal tokens."""
+    """Groups as scattered rows against groups that are contiguous in host memory, at equal tokens."""
     lines = []
     for row in sorted(rows, key=lambda r: (r["batch"], r["tokens"], r["arm"], r["contiguous"])):
         times = row["model_layers"] / row["layers"]
@@ -260,7 +260,7 @@ def prefill(report):
     lines = [[row["arm"], row["planner"], f"{row['tokens']:,}", row["layers"], f"{1e3 * row['alone_s']:,.0f}",
               f"{1e3 * row['device_s']:,.0f}", f"{1e3 * row['whole_s']:,.0f}", f"{100 * row['added']:+.1f} %"]
              for row in report["rows"]]
-    return table(["preset", "built by", "tokens", "layers", "products and attention alone, ms",
+    return table(["preset", "planned by", "tokens", "layers", "products and attention alone, ms",
                   "with the cache, device, ms", "until the cache is done, ms", "added"], lines)
 
 
@@ -304,18 +304,18 @@ def main():
     args = parser.parse_args()
     with open(args.report) as file:
         report = json.load(file)
-    beside = None
+    others = None
     if args.peers:
         with open(args.peers) as file:
-            beside = json.load(file)
+            others = json.load(file)
     wanted = args.part.split(",") if args.part else [*PARTS, "decode"]
     unknown = [name for name in wanted if name not in PARTS and name != "decode"]
     if unknown:
         sys.exit(f"gpu_tables.py: there is no part {unknown[0]}; there are {', '.join(PARTS)}, decode")
     tables = {}
-    decoded = [row for row in ((beside or {}).get("decode") or report)["rows"] if row["part"] == "decode"]
+    decoded = [row for row in ((others or {}).get("decode") or report)["rows"] if row["part"] == "decode"]
     if decoded and "decode" in wanted:
-        whole = Decode([row for row in decoded if not row.get("contiguous")], beside)
+        whole = Decode([row for row in decoded if not row.get("contiguous")], others)
         tables.update({name: make(whole) for name, make in DECODE.items()})
         grouped = {row["arm"] for row in decoded if row.get("contiguous")}
         if grouped:
@@ -329,8 +329,8 @@ def main():
                 tables["gather scattered"] = gather(report, scattered)
         if rows:
             tables[name] = PARTS[name](report, rows)
-    if beside and not beside.get("decode"):
-        tables["peers"] = peers(beside)
+    if others and not others.get("decode"):
+        tables["peers"] = peers(others)
     if args.prefill:
         with open(args.prefill) as file:
             tables["prefill"] = prefill(json.load(file))

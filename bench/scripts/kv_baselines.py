@@ -43,7 +43,7 @@ def softmax(scores):
 
 
 def best(weights, n):
-    """The n greatest, equal ones by number."""
+    """The n greatest (None: all), equal ones by number."""
     return np.argsort(-weights, kind="stable")[:n]
 
 
@@ -73,6 +73,7 @@ class Trace:
 
 
 # --- prompt ----------------------------------------------------------------------------------------------------------
+# An arm has at(query, scale, weights), for a position, and select(room), the tokens of a budget at that position.
 
 
 def quantize(rows, n_centroids, seed, rounds=10):
@@ -94,10 +95,14 @@ class PQCache:
         keys = trace.keys[SINK:trace.prompt]
         self.parts = [quantize(part, 2**bits, i) for i, part in enumerate(np.split(keys, n_parts, axis=1))]
 
-    def select(self, query, scale, room):
+    def at(self, query, scale, weights):
+        del weights
         parts = zip(np.split(query, len(self.parts), axis=1), self.parts)
         scores = sum((q @ centroids.T)[:, labels] for q, (centroids, labels) in parts)
-        return best(softmax(scores * scale).sum(0), room)
+        self.order = best(softmax(scores * scale).sum(0), None)
+
+    def select(self, room):
+        return self.order[:room]
 
 
 def rotate(keys, first, theta, sign):
@@ -134,49 +139,48 @@ class ShadowKV:
         dim = self.keys.shape[1]
         self.low = {rank: low_rank(self.keys, SINK, theta, round(rank * dim)) for rank in RANKS} if theta else {}
 
-    def select(self, query, scale, room):
-        n_outliers = int(room * OUTLIERS) // CHUNK
-        self.outliers = self.by_likeness[:n_outliers]
-        weights = softmax(query @ self.means.T * scale).sum(0)
+    def at(self, query, scale, weights):
+        del weights
+        self.weights = softmax(query @ self.means.T * scale).sum(0)
+
+    def select(self, room):
+        self.outliers = self.by_likeness[:int(room * OUTLIERS) // CHUNK]
+        weights = self.weights.copy()
         weights[self.outliers] = np.inf
         chosen = np.concatenate([self.groups[i] for i in best(weights, room // CHUNK + 1)])
         return chosen[:room]
 
-    def keys_of(self, rank):
+    def keys_of(self, rank, selected):
         """As they come back: those of outliers are exact."""
-        keys = self.low[rank].copy()
-        for i in self.outliers:
-            keys[self.groups[i]] = self.keys[self.groups[i]]
-        return keys
+        exact = np.isin(selected // CHUNK, self.outliers)[:, None]
+        return np.where(exact, self.keys[selected], self.low[rank][selected])
 
 
 class TopTokens:
     name, ranks = "exact top tokens", (None,)
 
-    def __init__(self, trace):
-        self.trace = trace
-
-    def at(self, weights):
-        self.weights = weights
-
-    def select(self, query, scale, room):
+    def at(self, query, scale, weights):
         del query, scale
-        return best(self.weights, room)
+        self.order = best(weights, None)
+
+    def select(self, room):
+        return self.order[:room]
 
 
 def run_prompt(trace, budgets):
     """{(arm, rank, budget): [share, err]}."""
-    arms = [TopTokens(trace), PQCache(trace), ShadowKV(trace)]
+    arms = [TopTokens(), PQCache(trace), ShadowKV(trace)]
     found, errors = {}, {}
     for t in trace.positions():
         scores = trace.scores(t)
         weights = softmax(scores)
         exact = weights @ trace.values[:t + 1]
         contested = weights[:, SINK:trace.prompt].sum(0)
-        arms[0].at(contested)
+        for arm in arms:
+            arm.at(trace.query(t), trace.scale, contested)
         for budget in budgets:
             for arm in arms:
-                selected = arm.select(trace.query(t), trace.scale, budget - SINK - WINDOW)
+                selected = arm.select(budget - SINK - WINDOW)
                 kept = np.concatenate([np.arange(SINK), SINK + selected, np.arange(trace.prompt, t + 1)])
                 for rank in arm.ranks:
                     if rank is not None and rank not in arm.low:
@@ -184,7 +188,7 @@ def run_prompt(trace, budgets):
                     at = scores
                     if rank is not None:
                         at = scores.copy()
-                        at[:, SINK + selected] = trace.query(t) @ arm.keys_of(rank)[selected].T * trace.scale
+                        at[:, SINK + selected] = trace.query(t) @ arm.keys_of(rank, selected).T * trace.scale
                     key = arm.name, rank, budget
                     errors.setdefault(key, []).append(trace.error(at, kept, exact))
                     found.setdefault(key, []).append((contested[selected].sum(), contested.sum()))

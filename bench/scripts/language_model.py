@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Copyright (c) 2026 the dci authors
-"""A real language model that decodes through dci, beside the same model with its own cache.
+"""A real language model that decodes through dci, and the same model with its own cache.
 
     language_model.py perplexity --text FILE [--preset LIST] [--budget LIST]    its surprise at a held text
     language_model.py generate --text FILE [--steps N] ..                       what it would have said along a generation
@@ -57,10 +57,11 @@ from language_model_results import held_text, read_text, write
 from language_model_tasks import TASKS
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from whole_model import numbers
 
 PRESETS = (
     "full,topk,sketch,sketch+groups,sketch+sums,sketch+lowbit,sketch+verify,lowbit,"
-    "retroinfer,icecache,louiskv,clusterkv,prkv,pagemean,quest,arkvale,freekv"
+    "retroinfer,icecache,louiskv,clusterkv,prkv,pariskv,pagemean,quest,arkvale,freekv"
 )
 CORE = "full,topk,sketch,sketch+lowbit,icecache,clusterkv,prkv,louiskv"
 NAMES = (
@@ -107,13 +108,13 @@ def save(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[s
 
 def decoders(model: Any, prompt: torch.Tensor, options: argparse.Namespace) -> Any:
     """Arms and their decoders, after a prompt that was read once."""
-    found = specs(options.preset, options.budget, options.kept, options.config)
+    found = specs(options.preset, options.budget, options.kept, options.config, options.device)
     reader, arms = arms_of(model, found, options.device, prompt.shape[1] + max(options.steps, 1024))
     return in_turn(arms, reader.read(prompt))
 
 
 def perplexity(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """exp of the mean surprise at `steps` tokens behind the prompt."""
+    """exp of the mean surprise at `steps` tokens after the prompt."""
     prompt, held = held_text(tokenizer, options)
     rows = []
     for arm, decoder in decoders(model, prompt, options):
@@ -237,7 +238,7 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
     """The share of planted records that answers name."""
     document, questions = plant(read_text(options.text)[options.skip :], options, tokenizer)
     questions = [question for question in questions if question["kind"] in options.kind]
-    found = specs(options.preset, options.budget, options.kept, options.config)
+    found = specs(options.preset, options.budget, options.kept, options.config, options.device)
     reader, arms = arms_of(model, found, options.device, options.prompt + 1024)
     read, at_once = reader.read(tokenizer(document, return_tensors="pt").input_ids), options.protocol == ["prompt"]
     shares: list[dict[str, list[float]]] = [{} for _ in arms]
@@ -258,7 +259,7 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
                 found_in(share, question, tokenizer.decode(answer(tokenizer, mine, question["begin"], question["tokens"])))
                 mine.close()
             decoder.close()
-            arm.close()
+        arm.close()
         rows.append(row(arm.name, arm.budget, **{kind: sum(x) / len(x) for kind, x in share.items()}))
         show(rows, *share)
     return rows
@@ -267,13 +268,6 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
 def found_in(shares: dict[str, list[float]], question: dict[str, Any], said: str) -> None:
     """Notes how much of what was wanted an answer has."""
     shares.setdefault(question["kind"], []).append(sum(w in said for w in question["wanted"]) / len(question["wanted"]))
-
-
-def numbers(text: str) -> list[int]:
-    found = [int(part) for part in text.split(",")]
-    if min(found) < 1:
-        raise argparse.ArgumentTypeError("numbers from 1 on are wanted")
-    return found
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -5,38 +5,22 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import pathlib
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from language_model_arms import OWN, Decoder
-from language_model_results import held_text, versions, write
+from language_model_arms import OWN, Decoder, Spec, enabled, specs
+from language_model_results import device_name, held_text, versions
 from tqdm import tqdm
 from transformers import DynamicCache
+from whole_model import Results
 
-import dci.gpu
 import dci.transformers
-
-
-@contextmanager
-def enabled(model: Any, device: str, room: int, **options: Any) -> Iterator[None]:
-    """The model decodes through dci, with room for so many tokens and for a copy of a cache."""
-    if device != "cpu":
-        options.update(max_tokens=room, max_sequences=2)
-    if device == "host":
-        options["gpu"] = dci.gpu.GPU("host")
-    dci.transformers.enable(model, **options)
-    try:
-        yield
-    finally:
-        dci.transformers.disable(model)
 
 
 def led(model: Any, cache: Any, prompt: torch.Tensor, held: list[int], what: str) -> Iterator[torch.Tensor]:
@@ -46,16 +30,13 @@ def led(model: Any, cache: Any, prompt: torch.Tensor, held: list[int], what: str
     yield from tqdm(decoder.steps(held[:-1]), desc=what, total=len(held) - 1, leave=False, disable=None)
 
 
-def arm_logits(
-    model: Any, device: str, arm: tuple[str, int], text: Any, options: argparse.Namespace
-) -> Iterator[torch.Tensor]:
+def arm_logits(model: Any, device: str, spec: Spec, text: Any, options: argparse.Namespace) -> Iterator[torch.Tensor]:
     """The same of one arm."""
-    (preset, budget), what = arm, f"{arm[0]} {arm[1]}, {device}"
-    if preset == OWN:
+    what = f"{spec.preset} {spec.budget}, {device}"
+    if spec.preset == OWN:
         yield from led(model, DynamicCache(), *text, what)
         return
-    room = options.prompt + options.steps + 64
-    with enabled(model, device, room, preset=preset, budget=budget, **json.loads(options.config)):
+    with enabled(model, spec, device, options.prompt + options.steps + 64):
         cache = dci.transformers.new_cache(model)
         try:
             yield from led(model, cache, *text, what)
@@ -82,18 +63,20 @@ def divergence(kept: dict[str, Any], logits: torch.Tensor) -> float:
     return out
 
 
-def reference(model: Any, arm: tuple[str, int], text: Any, options: argparse.Namespace) -> dict[str, np.ndarray]:
+def reference(model: Any, spec: Spec, text: Any, options: argparse.Namespace) -> dict[str, np.ndarray]:
     """What the CPU says, from the folder or computed now."""
     folder = pathlib.Path(options.dir)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{arm[0].replace(' ', '-')}-{arm[1]}-{options.prompt}-{options.steps}.npz"
+    more = [f"{name}={value}" for name, value in spec.what().get("options", {}).items()]
+    named = [spec.preset.replace(" ", "-"), spec.budget, *more, options.prompt, options.steps]
+    path = folder / ("-".join(map(str, named)) + ".npz")
     if not path.exists():
         begin = time.perf_counter()
-        kept = [largest(logits, options.top) for logits in arm_logits(model, "cpu", arm, text, options)]
+        kept = [largest(logits, options.top) for logits in arm_logits(model, "cpu", spec, text, options)]
         partial = path.with_suffix(".part.npz")
         np.savez(partial, **{name: np.stack([one[name] for one in kept]) for name in kept[0]})
         partial.replace(path)
-        print(f"{arm[0]:14} {arm[1]:5}  on the CPU: {time.perf_counter() - begin:.0f} s", flush=True)
+        print(f"{spec.preset:14} {spec.budget:5}  on the CPU: {time.perf_counter() - begin:.0f} s", flush=True)
     with np.load(path) as file:
         return dict(file)
 
@@ -102,30 +85,26 @@ def agreement(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[d
     """Rows as whole_model.py has them: what was measured, and figures."""
     if not options.dir:
         sys.exit("agreement wants --dir")
-    text = held_text(tokenizer, options)
-    arms = [(OWN, 0), *((p, b) for p in options.preset.split(",") for b in map(int, options.budget.split(",")))]
-    device = torch.cuda.get_device_name() if options.device == "cuda" else options.device
-    path = pathlib.Path(options.json) if options.json else None
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path and path.exists() else []
-    for arm in arms:
-        what = {"part": "agreement", "model": options.name, "arm": arm[0], "budget": arm[1], "prompt": options.prompt,
-                "steps": options.steps, "device": device}  # fmt: skip
-        if any(row["what"] == what for row in rows):
+    text, results = held_text(tokenizer, options), Results(options.json, options.folder)
+    for spec in [Spec(OWN, {}), *specs(options.preset, options.budget, options.kept, options.config, options.device)]:
+        what = {"part": "agreement", "model": options.name, "arm": spec.preset, "budget": spec.budget,
+                "prompt": options.prompt, "steps": options.steps, "device": device_name(options), **spec.what()}  # fmt: skip
+        if results.has(what):
             continue
         model.to("cpu")
-        kept = reference(model, arm, text, options)
+        kept = reference(model, spec, text, options)
         if options.device == "cpu":
             continue
         if options.device == "cuda":
             model.to("cuda")
         found, other, begin = [], 0, time.perf_counter()
-        for i, logits in enumerate(arm_logits(model, options.device, arm, text, options)):
+        for i, logits in enumerate(arm_logits(model, options.device, spec, text, options)):
             found.append(divergence({name: kept[name][i] for name in kept}, logits))
             other += int(logits.argmax()) != int(kept["first"][i])
-        rows.append({"what": what, **summed(found, other), "s": time.perf_counter() - begin, **versions()})
-        print(f"{arm[0]:14} {arm[1]:5}  " + "  ".join(f"{name} {rows[-1][name]:.3g}" for name in FIGURES), flush=True)
-        write(options, rows)
-    return rows
+        figures = summed(found, other)
+        results.add(what, {**figures, "s": time.perf_counter() - begin, **versions()})
+        print(f"{spec.preset:14} {spec.budget:5}  " + "  ".join(f"{n} {figures[n]:.3g}" for n in FIGURES), flush=True)
+    return results.rows
 
 
 FIGURES = ("divergence", "divergence_error", "divergence_max", "other_first")

@@ -4,7 +4,7 @@
 
 A `Reader` has the model read a prompt once, with its own cache and attention. An `Arm` decodes from there: the model with
 its own cache, or a twin of it, which has the same weights and decodes through dci. Keys and values are those of the one
-prompt, and so are the last queries, which some presets look at. `filled` knows how they get into a cache of dci.
+prompt, and so are the last queries, which some presets look at.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import copy
 import json
 import pathlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -42,8 +43,13 @@ class Spec(NamedTuple):
     def budget(self) -> int:
         return int(self.options.get("budget", 0))
 
+    def what(self) -> dict[str, Any]:
+        """Of a row, what is measured: options but for the budget, where there are any."""
+        more = {name: value for name, value in self.options.items() if name != "budget"}
+        return {"options": more} if more else {}
 
-def specs(presets: str, budgets: str, kept: str, config: str) -> list[Spec]:
+
+def specs(presets: str, budgets: str, kept: str, config: str, device: str = "cpu") -> list[Spec]:
     """Those of the command line. kept: "common": every preset has the same budgets, and what is kept counts; "paper": sizes
     and accounting are those of each paper (docs/presets.md), and so are budgets where PAPER has one; or a file that has the
     options of enable by preset, as JSON."""
@@ -51,6 +57,8 @@ def specs(presets: str, budgets: str, kept: str, config: str) -> list[Spec]:
     own = {} if kept in ("common", "paper") else json.loads(pathlib.Path(kept).read_text())
     if kept == "paper":
         more["published"] = True
+        if device != "cpu":  # which refuses lists of query heads
+            more.setdefault("query_head_lists", False)
     for preset in [name for name in presets.split(",") if name]:
         if preset in own:
             found.append(Spec(preset, {**more, **own[preset]}))
@@ -119,20 +127,39 @@ class Reader:
 
 
 def filled(cache: Any, prompt: Prompt, scaling: float) -> Any:
-    """An empty cache of dci with what a model has read. The one place that knows how rows and queries get in."""
-    session, n = cache.session, prompt.n
+    """An empty cache of dci with what a model has read."""
     rows = [(layer.keys, layer.values) for layer in prompt.cache.layers]
     (key, value), query = rows[0], prompt.queries[0]
     dtype = str(key.dtype).removeprefix("torch.")
     shape = SimpleNamespace(n_query_heads=query.shape[1], n_kv_heads=key.shape[1], dim_k=key.shape[3], dim_v=value.shape[3],
                             dtype=dtype, query_dtype=dtype)  # fmt: skip
-    session.prepare(shape, scaling, [n])
-    session._fill([n], lambda layer, row: (rows[layer][0][row], rows[layer][1][row]))
-    session.pads, session.scaling, session.seen, session.observed = [0], scaling, n, dict(prompt.queries)
+    cache.session.take_rows(
+        shape, scaling, [prompt.n], lambda layer, row: (rows[layer][0][row], rows[layer][1][row]), prompt.queries
+    )
     return cache
 
 
 # --- arms ------------------------------------------------------------------------------------------------------------
+
+
+def enable(model: Any, spec: Spec, device: str, room: int) -> None:
+    """Has the model decode through dci; on a device with room for so many tokens, and for a copy of a cache."""
+    options = dict(spec.options)
+    if device != "cpu":
+        options.update(max_tokens=room, max_sequences=2)
+    if device == "host":
+        options["gpu"] = dci.gpu.GPU("host")
+    dci.transformers.enable(model, spec.preset, **options)
+
+
+@contextmanager
+def enabled(model: Any, spec: Spec, device: str, room: int) -> Iterator[None]:
+    """The same for a while."""
+    enable(model, spec, device, room)
+    try:
+        yield
+    finally:
+        dci.transformers.disable(model)
 
 
 class Decoder:
@@ -178,13 +205,8 @@ class Arm:
         if self.spec is None:
             return Decoder(self.reader.model, prompt.copy(), prompt.logits)
         if self._model is None:  # once: graphs and locked memory are kept
-            options = dict(self.spec.options)
-            if self.device != "cpu":
-                options.update(max_tokens=self.room, max_sequences=2)
-            if self.device == "host":
-                options["gpu"] = dci.gpu.GPU("host")
             self._model = twin_of(self._twin)
-            dci.transformers.enable(self._model, self.spec.preset, **options)
+            enable(self._model, self.spec, self.device, self.room)
         cache = dci.transformers.new_cache(self._model)
         with torch.no_grad():
             return Decoder(self._model, filled(cache, prompt, self.reader.scaling), prompt.logits)

@@ -8,36 +8,24 @@ import json
 import math
 import pathlib
 import statistics
-from typing import Any
 
 from gpu_tables import put_into, table
+from language_model_arms import OWN
 from language_model_results import wilson
 from language_model_tasks import DEPTHS, TASKS, depth_of
+from whole_model_page import Row, groups, of_part
 
-OWN = "own cache"
 PASSES = 0.8
-
-Row = dict[str, Any]
-
-
-def of_part(rows: list[Row], part: str) -> list[Row]:
-    return [row for row in rows if row["what"]["part"] == part]
-
-
-def groups(rows: list[Row], *fields: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows by these fields of what they are of, in the order in which they come."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        found.setdefault(tuple(row["what"].get(field) for field in fields), []).append(row)
-    return found
 
 
 def name_of(row: Row) -> str:
     what = row["what"]
     if what["arm"] == OWN:
         return "the model's own cache"
-    sizes = "" if what["kept"] == "common" else ", the paper's sizes" if what["kept"] == "paper" else f", {what['kept']}"
-    return f"`{what['arm']}`, {what['budget']}{sizes}"
+    options = {**row.get("options", {}), **what.get("options", {})}  # older rows have them next to what is measured
+    more = [f"{name} {value}" for name, value in options.items() if name not in ("budget", "published")]
+    sizes = ["published sizes"] if options.get("published") else []
+    return ", ".join([f"`{what['arm']}`, {what['budget']:,}", *sizes, *more])
 
 
 def is_own(row: Row) -> bool:
@@ -58,22 +46,23 @@ def tasks(rows: list[Row]) -> str:
     """Per model, length and protocol a table of the tasks that count."""
     out: list[str] = []
     for (model, device, length, protocol), some in groups(
-        of_part(rows, "tasks"), "model", "device", "length", "protocol"
+        of_part(rows, "tasks"), "model", "device", "length", "protocol", ordered=False
     ).items():
-        own = {row["what"]["task"]: statistics.fmean(row["scores"].values()) for row in some if is_own(row)}
-        passed = [task for task in TASKS if own.get(task, 0.0) >= PASSES]
+        own = {row["what"]["task"]: list(row["scores"].values()) for row in some if is_own(row)}
+        seeds = max((len(scores) for scores in own.values()), default=0)
+        shares = {task: statistics.fmean(own[task]) for task in TASKS if task in own}
+        passed = [task for task, share in shares.items() if share >= PASSES]
+        whole = [task for task in passed if len(own[task]) == seeds]
         out.append(f"**{model}, {length:,} tokens, {PROTOCOLS[protocol]}** ({device})\n")
-        if passed:
-            head = [f"right, % (95 % interval); {most_seeds(some)} seeds", *passed]
-            out.append(table(head, lines_of(some, passed)) + "\n")
-        failed = [f"`{task}` {100 * own[task]:.0f} %" for task in TASKS if task in own and task not in passed]
+        if whole:
+            out.append(table([f"right, % (95 % interval); {seeds} seeds", *whole], lines_of(some, whole)) + "\n")
+        failed = [f"`{task}` {100 * share:.0f} %" for task, share in shares.items() if task not in passed]
         if failed:
             out.append(f"The model cannot (own cache below {100 * PASSES:.0f} %): {', '.join(failed)}.\n")
+        begun = [f"`{task}` {len(own[task])} of {seeds} seeds" for task in passed if task not in whole]
+        if begun:
+            out.append(f"Not finished: {', '.join(begun)}.\n")
     return "\n".join(out).rstrip()
-
-
-def most_seeds(rows: list[Row]) -> int:
-    return max(len(row["scores"]) for row in rows)
 
 
 def lines_of(rows: list[Row], names: list[str]) -> list[list[str]]:
@@ -94,7 +83,7 @@ def depths(rows: list[Row]) -> str:
     """Needles by depth and length, the question in the prompt: right of all."""
     out: list[str] = []
     single = [row for row in of_part(rows, "tasks") if row["what"]["task"] == "single" and row["scores"]]
-    for (model, device, protocol), some in groups(single, "model", "device", "protocol").items():
+    for (model, device, protocol), some in groups(single, "model", "device", "protocol", ordered=False).items():
         columns = [(length, depth) for length in sorted({row["what"]["length"] for row in some}) for depth in DEPTHS]
         arms: dict[str, dict[tuple[int, float], list[float]]] = {}
         for row in some:
@@ -111,7 +100,9 @@ def depths(rows: list[Row]) -> str:
 def long(rows: list[Row]) -> str:
     """Divergence along a long decode."""
     out: list[str] = []
-    for (model, device, prompt, steps), some in groups(of_part(rows, "long"), "model", "device", "prompt", "steps").items():
+    for (model, device, prompt, steps), some in groups(
+        of_part(rows, "long"), "model", "device", "prompt", "steps", ordered=False
+    ).items():
         window = some[0]["windows"]["tokens"]
         own = next((row for row in some if row["what"]["arm"] == OWN), None)
         marks = [f"to {min(steps, (i + 1) * window):,}" for i in range(len(some[0]["windows"]["divergence"]))]
@@ -132,7 +123,7 @@ def long(rows: list[Row]) -> str:
 def lengths(rows: list[Row]) -> str:
     """Perplexity against the context: of the own cache, and per cent more of presets."""
     out: list[str] = []
-    for (model, device), some in groups(of_part(rows, "lengths"), "model", "device").items():
+    for (model, device), some in groups(of_part(rows, "lengths"), "model", "device", ordered=False).items():
         columns = sorted({row["what"]["length"] for row in some})
         arms: dict[str, dict[int, dict[int, float]]] = {}
         for row in some:

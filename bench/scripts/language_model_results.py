@@ -29,12 +29,18 @@ def read_text(path: str) -> str:
     return (gzip.decompress(data) if path.endswith(".gz") else data).decode()
 
 
+def text_ids(tokenizer: Any, options: argparse.Namespace, n: int) -> torch.Tensor:
+    """The first n tokens of the text."""
+    ids: torch.Tensor = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[0]
+    if len(ids) < n:
+        sys.exit(f"{options.text} has {len(ids)} tokens, wanted {n}")
+    return ids[:n]
+
+
 def held_text(tokenizer: Any, options: argparse.Namespace) -> tuple[torch.Tensor, list[int]]:
     """A prompt, [1, tokens], and the tokens after it."""
-    ids = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[0]
-    if len(ids) < options.prompt + options.steps:
-        sys.exit(f"{options.text} has {len(ids)} tokens, wanted {options.prompt + options.steps}")
-    return ids[None, : options.prompt], ids[options.prompt : options.prompt + options.steps].tolist()
+    ids = text_ids(tokenizer, options, options.prompt + options.steps)
+    return ids[None, : options.prompt], ids[options.prompt :].tolist()
 
 
 def versions() -> dict[str, Any]:

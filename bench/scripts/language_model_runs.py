@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from language_model_arms import Arm, Decoder, Prompt, Reader, Spec, arms_of, specs
-from language_model_results import Deadline, OutOfTime, device_name, read_text, versions
+from language_model_arms import Arm, Decoder, Prompt, Reader, arms_of, specs
+from language_model_results import Deadline, OutOfTime, device_name, read_text, text_ids, versions
 from language_model_tasks import Maker, Question, Sample, paragraphs, sentences, share_right
-from whole_model import Results
+from whole_model import LEFT, Results
 
-LEFT = 75  # the status of a run that has not come to its end: EX_TEMPFAIL
 HOPELESS, TRIED, ENOUGH = 0.5, 3, 10  # less than a half: presets are left out after three seeds, the own cache after ten
 BLOCK = 64  # logits that are compared at a time
 
@@ -34,22 +33,23 @@ class Run:
         self.options, self.tokenizer = options, tokenizer
         self.results = Results(options.json, options.folder)
         self.deadline = Deadline(options.seconds)
-        found = specs(options.preset, options.budget, options.kept, options.config)
+        found = specs(options.preset, options.budget, options.kept, options.config, options.device)
         self.reader, self.arms = arms_of(model, found, options.device, room)
         self.same = {"model": options.name, "device": device_name(options), "dtype": options.dtype}
 
     def what(self, arm: Arm, part: str, **more: Any) -> Row:
-        kept = self.options.kept if arm.spec is not None else "-"
-        return {"part": part, **self.same, **more, "arm": arm.name, "budget": arm.budget, "kept": kept}
+        arms = {"arm": arm.name, "budget": arm.budget}
+        own = {"kept": "-"} if arm.spec is None else {"kept": self.options.kept, **arm.spec.what()}
+        return {"part": part, **self.same, **more, **arms, **own}
 
     def find(self, what: Row) -> Row | None:
         return next((row for row in self.results.rows if row["what"] == what), None)
 
-    def open(self, what: Row, arm: Arm, **begin: Any) -> Row:
+    def open(self, what: Row, **begin: Any) -> Row:
         """The row of this, which is made where it is not there."""
         row = self.find(what)
         if row is None:
-            row = {"what": what, **begin, **versions(), **options_of(arm.spec)}
+            row = {"what": what, **begin, **versions()}
             self.results.rows.append(row)
         return row
 
@@ -63,10 +63,6 @@ class Run:
             return LEFT
         self.results.write()
         return 0
-
-
-def options_of(spec: Spec | None) -> Row:
-    return {} if spec is None else {"options": spec.options}
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -156,7 +152,7 @@ class Tasks:
         if self.run.options.filler:
             more["filler"] = self.run.options.filler
         run = self.run
-        return [(arm, run.open(run.what(arm, "tasks", **more), arm, scores={})) for arm in run.arms]
+        return [(arm, run.open(run.what(arm, "tasks", **more), scores={})) for arm in run.arms]
 
     def all(self) -> None:
         options = self.run.options
@@ -255,7 +251,7 @@ def long(model: Any, tokenizer: Any, options: argparse.Namespace) -> int:
             run.deadline.check()
             begin = time.perf_counter()
             figures = one_long(arm, run, prompt, held, own)
-            run.open(run.what(arm, "long", **more), arm, **figures, s=time.perf_counter() - begin)
+            run.open(run.what(arm, "long", **more), **figures, s=time.perf_counter() - begin)
             run.results.write()
             print(f"{arm.name} {arm.budget}: divergence {figures['divergence']:.4g}, the same first token "
                   f"{100 * figures['same_first']:.2f} %, perplexity {figures['perplexity']:.4f}", flush=True)  # fmt: skip
@@ -291,24 +287,15 @@ def one_long(arm: Arm, run: Run, prompt: Prompt, held: torch.Tensor, own: torch.
     }  # fmt: skip
 
 
-def text_ids(tokenizer: Any, options: argparse.Namespace, n: int, skip: int = 0) -> torch.Tensor:
-    """n tokens of the text, without the first `skip`."""
-    ids = tokenizer(read_text(options.text)[options.skip :], return_tensors="pt").input_ids[0]
-    if len(ids) < skip + n:
-        raise SystemExit(f"{options.text} has {len(ids)} tokens, wanted {skip + n}")
-    out: torch.Tensor = ids[skip : skip + n]
-    return out
-
-
 def lengths(model: Any, tokenizer: Any, options: argparse.Namespace) -> int:
     """The surprise at the same held tokens after contexts of several lengths, at several places of the text."""
     run, most = Run(model, tokenizer, options, max(options.lengths) + 64), max(options.lengths)
     if min(options.lengths) <= options.steps:
         raise SystemExit(f"--lengths are to be above --steps, which are {options.steps}")
+    parts = text_ids(tokenizer, options, options.places * most).split(most)
 
     def work() -> None:
-        for place in range(options.places):
-            ids = text_ids(tokenizer, options, most, place * most)
+        for place, ids in enumerate(parts):
             held = ids[most - options.steps :]
             for length in options.lengths:
                 more = {"length": length, "place": place, "steps": options.steps, "text": options.text, "skip": options.skip}
@@ -318,7 +305,7 @@ def lengths(model: Any, tokenizer: Any, options: argparse.Namespace) -> int:
                     run.deadline.check()
                     prompt = prompt or run.reader.read(ids[None, most - length : most - options.steps])
                     figures = {"surprise": one_length(arm, run, prompt, held)}
-                    run.open(run.what(arm, "lengths", **more), arm, **figures)
+                    run.open(run.what(arm, "lengths", **more), **figures)
                     run.results.write()
                     print(f"{length} tokens, place {place}, {arm.name} {arm.budget}: {math.exp(figures['surprise']):.3f}",
                           flush=True)  # fmt: skip

@@ -39,12 +39,12 @@ def of_part(rows: list[Row], *parts: str) -> list[Row]:
     return [row for row in rows if row["what"]["part"] in parts and "failed" not in row]
 
 
-def groups(rows: list[Row], *fields: str) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows by these fields of what they measured, sorted by them."""
+def groups(rows: list[Row], *fields: str, ordered: bool = True) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by these fields of what they measured, sorted by them or in the order in which they come."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         found.setdefault(tuple(row["what"].get(field) for field in fields), []).append(row)
-    return dict(sorted(found.items(), key=lambda item: tuple(map(str, item[0]))))
+    return dict(sorted(found.items(), key=lambda item: tuple(map(str, item[0])))) if ordered else found
 
 
 def titled(title: str, lines: str, without: Iterable[Row] = ()) -> str:

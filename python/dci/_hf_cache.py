@@ -399,10 +399,33 @@ class Session:
         if self.seen > 0 or other.prompted:
             raise InvalidError("a prompt is taken by an empty cache, from one that has not decoded yet")
         lengths = other.lengths()
-        self.prepare(other._kv, other.scaling, lengths)
-        self._fill(lengths, lambda layer, row: other.read(layer, other.sequences[row], lengths[row]))
-        self.pads, self.scaling, self.recorded = list(other.pads), other.scaling, other.recorded
-        self.seen, self.observed = other.seen, dict(other.observed)
+        self.take_rows(
+            other._kv,
+            other.scaling,
+            lengths,
+            lambda layer, row: other.read(layer, other.sequences[row], lengths[row]),
+            other.observed,
+        )
+        self.pads, self.seen, self.recorded = list(other.pads), other.seen, other.recorded
+
+    def take_rows(
+        self,
+        source: Any,
+        scaling: float,
+        lengths: list[int],
+        rows: Callable[[int, int], Rows],
+        observed: dict[int, torch.Tensor],
+    ) -> None:
+        """Fills an empty session with prompts of such lengths, which have not ended.
+
+        source      says the rows' shape and dtype, as prepare takes it
+        rows        of a layer and a row of the batch: keys and values, [heads, tokens, dim]
+        observed    by layer: the prompts' last queries, [batch, heads, positions, dim]
+        """
+        self.prepare(source, scaling, lengths)
+        self._fill(lengths, rows)
+        self.seen, self.scaling, self.observed = max(lengths), scaling, dict(observed)
+        self.pads = [self.seen - n for n in lengths]
 
     def prepare(self, source: Any, scaling: float, lengths: list[int]) -> None:
         """Makes the KV cache for sequences of such lengths, and rows of the shape and dtype that `source` names."""

@@ -27,7 +27,7 @@ class KVPlan:
     Made by KVCache.plan, or with room for later ones by KVCache.new_plan. The arrays are views of the sequences that were
     planned last, and hold what is next planned into the same object:
 
-    slots       (n_sequences, n_lists, stride) int32: where the listed rows lie,
+    slots       (n_sequences, n_lists, stride) int32: where the listed rows are,
                 (block * n_kv_heads + kv head) * page_tokens + offset, in the order of their positions. What follows
                 counts[i, h] of them means nothing.
     positions   the same as positions of the sequence.
@@ -100,7 +100,7 @@ class KVPlan:
 
     @property
     def slots(self) -> Integers:
-        """(n_sequences, n_lists, stride): where the listed rows lie."""
+        """(n_sequences, n_lists, stride): where the listed rows are."""
         return self._view("slots")
 
     @property

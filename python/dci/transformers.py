@@ -14,7 +14,7 @@ to them. With a budget of all tokens that is exact.
 
 Serves causal language models whose layers all attend to everything (Llama, Qwen2, Qwen3, SmolLM, Mistral without a
 window, Pythia, GPT-2, OPT, Phi), with padding on the left: on the CPU in float32, float16 or bfloat16, and on a GPU in
-float16 or bfloat16 with heads of 64, 96, 128 or 256 elements. There keys and values lie in locked host memory, the device
+float16 or bfloat16 with heads of 64, 96, 128 or 256 elements. There keys and values are in locked host memory, the device
 selects, fetches and attends, and a forward of one token is a CUDA graph. Needs transformers from 5.17 on, and below 6;
 5.17 and 5.24 are tested.
 
@@ -47,11 +47,12 @@ try:
     from ._hf_files import load
     from ._hf_graph import Graphs
     from ._hf_import import adopt, recorded
+    from ._hf_models import first_weight, inner_of, kv_heads_of, refuse_unsupported
     from ._hf_states import DTYPES, States, fills
 except ImportError as error:
     raise ImportError(f"dci.transformers needs torch, and transformers from 5.17 on and below 6: {error}") from error
 
-from ._errors import InvalidError, UnsupportedError, a_type
+from ._errors import InvalidError, UnsupportedError
 from ._paths import Path
 from .context import Context
 from .gpu import GPU, GPUKVCache
@@ -73,7 +74,7 @@ class _Enabled:
         self.options, self.observe, self.store = options, observe, store
         self.config = model.config.get_text_config(decoder=True)
         heads = self.config.num_attention_heads
-        self.heads = heads, _kv_heads(self.config)
+        self.heads = heads, kv_heads_of(self.config)
         self.dim = getattr(self.config, "head_dim", None) or self.config.hidden_size // heads
         self.before = _attentions(model)
         self.names = list(inspect.signature(model.forward).parameters)
@@ -164,92 +165,6 @@ def _parts(model: Any) -> list[Any]:
     return parts + [part for name in model.config.sub_configs if (part := getattr(model.config, name, None)) is not None]
 
 
-def _kv_heads(config: Any) -> int:
-    """Of an attention without groups there are as many as query heads, and configs may be silent about it."""
-    if getattr(config, "multi_query", False) and not getattr(config, "new_decoder_architecture", False):
-        return 1
-    named = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None)
-    return int(named or config.num_attention_heads)
-
-
-def _inner(model: Any) -> Any:
-    """The model that generates: that of a PEFT model, around which adapters lie, is inside it."""
-    inside = getattr(model, "get_base_model", None)
-    return model if inside is None else inside()
-
-
-def _refuse_kind(model: Any, name: str) -> None:
-    """Says what is no language model that generates."""
-    if not isinstance(model, PreTrainedModel):
-        raise UnsupportedError(f"model is {a_type(model)}, wanted a causal language model of transformers")
-    if not hasattr(model, "_prepare_cache_for_generation"):
-        raise UnsupportedError(
-            f"{name} does not generate: dci serves causal language models (AutoModelForCausalLM), in which a cache is of use"
-        )
-    config = model.config.get_text_config(decoder=True)
-    for field in ("num_attention_heads", "num_hidden_layers"):
-        if getattr(config, field, None) is None:
-            raise UnsupportedError(f"{name} has no {field} in its config: dci serves models whose layers all attend")
-    for field in ("num_attention_heads", "num_key_value_heads", "num_kv_heads", "head_dim"):
-        if not isinstance(getattr(config, field, None), (int, type(None))):
-            raise UnsupportedError(f"{field} of {name} is {getattr(config, field)}, and dci has one number for all layers")
-
-
-def _refuse_unsupported(model: Any) -> None:
-    """Says which part of a model dci cannot serve."""
-    name = type(model).__name__
-    _refuse_kind(model, name)
-    config = model.config.get_text_config(decoder=True)
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedError(f"{name} is an encoder-decoder: dci serves decoder-only models")
-    if getattr(config, "kv_lora_rank", None):
-        raise UnsupportedError(
-            f"{name} has multi-head latent attention (kv_lora_rank {config.kv_lora_rank}): its cache has no keys per head"
-        )
-    kinds = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
-    for layer, kind in enumerate(kinds):
-        if kind != "full_attention":
-            raise UnsupportedError(
-                f"layer {layer} of {name} is {kind}, and dci serves models whose layers are all full_attention"
-            )
-    window = getattr(config, "sliding_window", None)
-    if window is not None and getattr(config, "use_sliding_window", True) and getattr(config, "layer_types", None) is None:
-        raise UnsupportedError(
-            f"{name} attends to the last {window} tokens only: set config.sliding_window to None to attend to all"
-        )
-    for field in ("attn_logit_softcapping", "attention_chunk_size"):
-        if getattr(config, field, None):
-            raise UnsupportedError(f"{name} has {field} {getattr(config, field)}, which dci does not have")
-    if any(hasattr(module, "sinks") for module in model.modules()):
-        raise UnsupportedError(f"{name} has learned attention sinks, which dci does not have")
-    if not getattr(model, "_supports_attention_backend", False) or not model._can_set_attn_implementation():
-        raise UnsupportedError(f"{name} does not let its attention be replaced (transformers' AttentionInterface)")
-    _refuse_weights(model, name)
-
-
-def _refuse_weights(model: Any, name: str) -> None:
-    """Says where and what weights are that dci cannot serve."""
-    first = _first(model)
-    if any(parameter.device.type == "meta" for parameter in model.parameters()):
-        raise UnsupportedError(
-            f"weights of {name} are offloaded (on the meta device while they are not used): dci serves models whose weights "
-            "are all in memory: load it without device_map and offload_folder"
-        )
-    devices = sorted({str(parameter.device) for parameter in model.parameters()})
-    if len(devices) > 1:
-        raise UnsupportedError(f"{name} is spread over {', '.join(devices)}: dci serves models on one device")
-    if first.device.type not in ("cpu", "cuda"):
-        raise UnsupportedError(f"{name} is on {first.device}, and dci serves models on the CPU and on GPUs of NVIDIA's")
-    if first.dtype not in DTYPES:
-        raise UnsupportedError(f"{name} is {first.dtype}, wanted float32, float16 or bfloat16: model.to(torch.bfloat16)")
-
-
-def _first(model: Any) -> Any:
-    """A weight of the dtype in which a model computes, which those of quantised layers are not."""
-    weights = list(model.parameters())
-    return next((weight for weight in weights if weight.dtype in DTYPES), weights[0])
-
-
 def enable(
     model: Any,
     preset: str = "sketch",
@@ -277,7 +192,7 @@ def enable(
     config      what else dci.KVCache takes: window, sink, key_bits, ...; on a GPU also what dci.gpu.GPUKVCache takes:
                 planner, ring_tokens, hot_tokens, device_resident_bytes, ...
 
-    On a GPU, where the model is, rows lie in locked host memory and attention runs on the device:
+    On a GPU, where the model is, rows are in locked host memory and attention runs on the device:
 
     gpu         a dci.gpu.GPU; None: the model's. dci.gpu.GPU("host") takes a model on the CPU as if that were a GPU
     max_tokens  of a sequence; more where generate() asks for more. None: config.max_position_embeddings
@@ -291,8 +206,8 @@ def enable(
     A model that is enabled already is enabled with the new options. Caches that were filled before keep what they were made
     with.
     """
-    model = _inner(model)
-    _refuse_unsupported(model)
+    model = inner_of(model)
+    refuse_unsupported(model)
     stores = {name: kind for kind, name in DTYPES.items()}
     if dtype is not None and dtype not in stores:
         raise InvalidError(f"dtype is {dtype!r}, expected one of {', '.join(map(repr, stores))}")
@@ -305,7 +220,7 @@ def enable(
         if value is not None and value < least:
             raise InvalidError(f"{name} is {value}, expected at least {least}")
     state = _Enabled(model, {"preset": preset, "budget": budget, **config}, observe, stores.get(dtype) if dtype else None)
-    first = _first(model)
+    first = first_weight(model)
     # What the library refuses, it refuses now.
     if first.is_cuda or gpu is not None:
         state.engine = _engine(state, first, _gpu_of(first, gpu, context), max_tokens, max_sequences)
@@ -577,7 +492,7 @@ def _check_used(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], outpu
 
 def disable(model: Any) -> None:
     """Gives a model its own attention and caches back. One that is not enabled stays as it is."""
-    model = _inner(model)
+    model = inner_of(model)
     state = _enabled.pop(model, None)
     if state is None:
         return
@@ -603,13 +518,13 @@ def _restore(model: Any, state: _Enabled) -> None:
 
 def is_enabled(model: Any) -> bool:
     """Whether a model decodes through dci."""
-    return _inner(model) in _enabled
+    return inner_of(model) in _enabled
 
 
 def new_cache(model: Any) -> DCICache:
     """An empty cache for a model that is enabled: to be given as past_key_values, which transformers calls cache from
     5.24 on (forwards take either name, whatever the version), and to be looked at afterwards."""
-    model = _inner(model)
+    model = inner_of(model)
     if model not in _enabled:
         raise InvalidError(f"{type(model).__name__} does not decode through dci: call dci.transformers.enable(model) first")
     return _enabled[model].new_cache()
@@ -624,5 +539,5 @@ def load_cache(model: Any, path: Path) -> DCICache:
     where it has not, they may be others. InvalidError: another model, or other options. FormatError: a file is damaged.
     """
     cache = new_cache(model)
-    load(cache.session, path, _first(_inner(model)).dtype)
+    load(cache.session, path, first_weight(inner_of(model)).dtype)
     return cache

@@ -142,7 +142,7 @@ def test_sizes_of_papers(arms: Any, tmp_path: Path) -> None:
     assert spec.options == {"sink": 4, "budget": 512, "key_bits": 2}
     model = tiny()
     for device, kind in (("cpu", model.float()), ("host", copy.deepcopy(model).bfloat16())):
-        reader, every = arms.arms_of(kind, arms.specs(",".join(arms.PAPER), "64", "paper", "{}"), device, 2048)
+        reader, every = arms.arms_of(kind, arms.specs(",".join(arms.PAPER), "64", "paper", "{}", device), device, 2048)
         prompt = reader.read(torch.randint(2, 500, (1, 1400), generator=torch.Generator().manual_seed(3)))
         for arm in every[1:]:
             assert torch.isfinite(arm.after(prompt).feed([3])).all(), arm.name
@@ -194,6 +194,29 @@ def test_tasks_go_on_where_they_ended(language: Any, folder: Path, tmp_path: Pat
     assert cut.read_text() == before
     assert run(language, folder, cut, TASKS.replace("full,sketch", "quest")) == 0
     assert len(rows_of(cut)) == len(rows) + 2  # others are added
+    sizes = tmp_path / "sizes.json"
+    for more in ({}, {"key_bits": 2}):  # and what other options make of the same preset
+        sizes.write_text(json.dumps({"sketch": {"budget": 128, **SMALL, **more}}))
+        assert run(language, folder, cut, TASKS.replace("full,sketch", f"sketch --kept {sizes}")) == 0
+    assert len(rows_of(cut)) == len(rows) + 6
+
+
+def test_pages_say_what_is_measured_and_what_is_not_finished() -> None:
+    page = importlib.import_module("language_model_page")
+    at = {"part": "tasks", "model": "m", "device": "d", "length": 4096, "protocol": "prompt"}
+
+    def row(task: str, n: int, right: float = 1.0, **what: Any) -> dict[str, Any]:
+        of = {"arm": "own cache", "budget": 0, "kept": "-", **what}
+        return {"what": {**at, "task": task, **of}, "scores": {str(i): right for i in range(n)}}
+
+    louiskv = {"arm": "louiskv", "budget": 1056, "kept": "paper"}
+    old = {**row("single", 4, **louiskv), "options": {"budget": 1056, "sink": 32}}
+    new = row("single", 4, **louiskv, options={"published": True, "query_head_lists": False})
+    made = page.tasks([row("single", 4), row("lookups", 1), row("multikey", 4, 0.5), old, new])
+    assert "| right, % (95 % interval); 4 seeds | single |\n" in made
+    assert "| `louiskv`, 1,056, sink 32 | 100" in made
+    assert "| `louiskv`, 1,056, published sizes, query_head_lists False | 100" in made
+    assert "below 80 %): `multikey` 50 %." in made and "Not finished: `lookups` 1 of 4 seeds." in made
 
 
 def test_presets_are_left_out_where_the_model_cannot(language: Any, folder: Path, tmp_path: Path) -> None:
