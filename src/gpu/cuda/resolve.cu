@@ -298,13 +298,7 @@ static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_ar
 static __device__ __forceinline__ const int32_t *places_at(const dci_gpu_resolve_args &args, int row, int head,
                                                            int chunk)
 {
-        const dci_gpu_chunks &places = args.places;
-        const int c = __ldcg(places.numbers + (uint64_t)row * places.stride + chunk);
-        const unsigned char *at = reinterpret_cast<const unsigned char *>(
-                __ldcg(reinterpret_cast<const unsigned long long *>(places.pieces) + (c >> places.piece_shift)));
-        return reinterpret_cast<const int32_t *>(at + places.layer_at +
-                                                 (uint64_t)(c & ((1 << places.piece_shift) - 1)) * places.chunk_bytes +
-                                                 (uint64_t)head * places.head_bytes);
+        return reinterpret_cast<const int32_t *>(chunk_part(args.places, row, head, chunk));
 }
 
 /* Sorts n keys, all of them different, ascending. There is room for whole powers of two. */

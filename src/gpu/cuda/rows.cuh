@@ -47,6 +47,18 @@ static __device__ __forceinline__ RowPair lane_rows(const dci_gpu_lanes &lanes, 
         return {lanes.keys + at * lanes.key_bytes, lanes.values + at * lanes.value_bytes};
 }
 
+/* The address of the head's part in a chunk of a row. */
+static __device__ __forceinline__ const unsigned char *chunk_part(const dci_gpu_chunks &chunks, int row, int head,
+                                                                  int chunk)
+{
+        const int number = __ldcg(chunks.numbers + row * chunks.stride + chunk);
+        const unsigned long long piece =
+                __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) + (number >> chunks.piece_shift));
+        return reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
+               (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
+               (uint64_t)head * chunks.head_bytes;
+}
+
 /* Warps that keep all multiprocessors busy, whatever the amount of work. */
 static inline int blocks_for(uint64_t n_blocks, int multiprocessors, int per_multiprocessor)
 {

@@ -68,23 +68,17 @@ static __device__ __forceinline__ ScoreRange score_range_of(int n_units, int par
 static __device__ __forceinline__ const unsigned char *chunk_at(const dci_gpu_score_args &a, const ScoreJob &job,
                                                                 int chunk)
 {
-        const dci_gpu_chunks &chunks = a.summaries;
-        const int number = __ldcg(chunks.numbers + job.row * chunks.stride + chunk);
-        const unsigned long long piece =
-                __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) + (number >> chunks.piece_shift));
-        return reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
-               (uint64_t)(number & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
-               (uint64_t)job.head * chunks.head_bytes;
+        return chunk_part(a.summaries, job.row, job.head, chunk);
 }
 
 /* Addresses of the head's part in chunks `first` on, for all of a block's warps. */
 struct ScoreTable {
         const unsigned char *at[SCORE_TABLE];
 
-        __device__ __forceinline__ void fill(const dci_gpu_score_args &a, const ScoreJob &job, int first, int n)
+        __device__ __forceinline__ void fill(const dci_gpu_chunks &chunks, const ScoreJob &job, int first, int n)
         {
                 for (int i = threadIdx.x; i < n; i += SCORE_THREADS)
-                        at[i] = chunk_at(a, job, first + i);
+                        at[i] = chunk_part(chunks, job.row, job.head, first + i);
         }
 };
 

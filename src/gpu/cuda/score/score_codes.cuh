@@ -261,7 +261,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         if (warp < Q)
                 turned.load(a, job, lane);
         int chunk = range.first >> log_blocks, end = min(range.last, (chunk << log_blocks) + window);
-        s.table.fill(a, job, chunk, ((end - 1) >> log_blocks) + 1 - chunk);
+        s.table.fill(a.summaries, job, chunk, ((end - 1) >> log_blocks) + 1 - chunk);
         __syncthreads();
         const auto load = [&](CodedRows<Shape<D, BITS>::LOADS, Q> &rows, int block) {
                 const int g = lane >> 2, c = lane & 3, in_chunk = block & (n_blocks - 1);
@@ -307,7 +307,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 block = end + warp * EACH;
                 chunk = end >> log_blocks;
                 end = min(range.last, (chunk << log_blocks) + window);
-                s.table.fill(a, job, chunk, ((end - 1) >> log_blocks) + 1 - chunk);
+                s.table.fill(a.summaries, job, chunk, ((end - 1) >> log_blocks) + 1 - chunk);
                 __syncthreads();
 #pragma unroll
                 for (int e = 0; e < EACH; e++)

@@ -248,7 +248,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
         CodedRows<LOADS, Q> codes[EACH];
         frame.find(a, job);
         int chunk = range.first / CODE_BLOCKS, end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
-        s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
+        s.table.fill(a.summaries, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
         s.program.clear();
         __syncthreads();
         const auto base = [&](int block) { return s.table.at[block / CODE_BLOCKS - chunk]; };
@@ -291,7 +291,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, learned_at_once<LOADS, Q
                 block = end + warp * EACH;
                 chunk = end / CODE_BLOCKS;
                 end = min(range.last, chunk * CODE_BLOCKS + WINDOW);
-                s.table.fill(a, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
+                s.table.fill(a.summaries, job, chunk, (end + CODE_BLOCKS - 1) / CODE_BLOCKS - chunk);
                 __syncthreads();
 #pragma unroll
                 for (int e = 0; e < EACH; e++)

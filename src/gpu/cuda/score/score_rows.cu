@@ -243,7 +243,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, P *Q > 1024 ? 1 : 2)
                 end = (int)min((int64_t)range.last, known / ROW_TILE);
                 const int last_row = min(end * ROW_TILE, places.n_rows) - 1;
                 __syncthreads(); /* the table was read */
-                s.table.fill(a, job, places.first_chunk, (last_row >> places.shift) + 1 - places.first_chunk);
+                s.table.fill(a.summaries, job, places.first_chunk, (last_row >> places.shift) + 1 - places.first_chunk);
                 __syncthreads();
                 int tile = first + warp, piece = 0;
                 if (tile < end)

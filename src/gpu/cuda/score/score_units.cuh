@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 turned.load(a, job, lane);
                 turned.raw.load(a, job.list, warp, lane, D / 32);
         }
-        s.table.fill(a, job, 0, min(places.last / UNITS_OF_CHUNK + 1, SCORE_TABLE));
+        s.table.fill(a.summaries, job, 0, min(places.last / UNITS_OF_CHUNK + 1, SCORE_TABLE));
         if (warp < Q)
                 turned.put(a, s.queries, warp, BITS, lane);
         __syncthreads();

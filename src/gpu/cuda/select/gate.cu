@@ -6,7 +6,7 @@
 
 #include "gpu/cuda/launch.cuh"
 #include "gpu/cuda/score/score_ptx.cuh"
-#include "gpu/cuda/select/select.cuh"
+#include "gpu/cuda/select/select_order.cuh"
 
 constexpr int gate_threads = 1024, gate_warps = gate_threads / 32;
 
@@ -179,11 +179,8 @@ static __global__ void __launch_bounds__(n_threads, 1) take_kernel(const __grid_
         }
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, n, n_grouped);
-        if (thread == 0 && head == 0) {
-                a.sink_end[sequence] = view.sparse ? a.sizes.sink : 0;
-                a.recent_begin[sequence] = view.sparse ? a.sizes.sink + view.n_candidates : 0;
-                a.after[sequence] = n;
-        }
+        if (thread == 0 && head == 0)
+                put_header(a, sequence, view, n);
         if (!view.sparse) {
                 if (thread == 0)
                         a.counts[list] = 0;

@@ -4,7 +4,7 @@
 #ifndef DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
 #define DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
 
-#include "gpu/cuda/select/select.cuh"
+#include "gpu/cuda/select/select_order.cuh"
 
 /* A block's rooms in shared memory, some in turns: candidates as bits; kept relevances; keys and selected
  * candidates. */
@@ -31,33 +31,6 @@ template <int HOW> static __host__ __device__ inline int rows_of_scores(const dc
 {
         static_assert(DCI_GPU_UNIT == 1 << 4, "of candidates");
         return HOW == by_unit ? args.max_groups >> (4 - args.group_shift) : args.max_groups;
-}
-
-/* A row's part of what is kept. */
-static __device__ __forceinline__ int32_t *kept_part(int32_t *first, const dci_gpu_selection_cache &kept, int row)
-{
-        return reinterpret_cast<int32_t *>(reinterpret_cast<unsigned char *>(first) + (uint64_t)row * kept.row_bytes);
-}
-
-/* A list that selects nothing; by one block. */
-static __device__ __forceinline__ void put_nothing(const dci_gpu_select_args &args, int list, int row, int head)
-{
-        if (threadIdx.x == 0) {
-                if (args.selection.lists != nullptr)
-                        kept_part(args.selection.counts, args.selection, row)[head] = 0;
-                else
-                        args.counts[list] = 0;
-                if (args.n_ranked != nullptr)
-                        args.n_ranked[list] = 0;
-        }
-}
-
-static __device__ __forceinline__ void put_header(const dci_gpu_select_args &args, int sequence,
-                                                  const dci_gpu_view &view, int n)
-{
-        args.sink_end[sequence] = view.sparse ? args.sizes.sink : 0;
-        args.recent_begin[sequence] = view.sparse ? args.sizes.sink + view.n_candidates : 0;
-        args.after[sequence] = n;
 }
 
 /* What a list's kernel reads of its sequence before its turn: no kernel writes it. */
@@ -226,7 +199,6 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
                                                 const Rooms &r, int n, uint64_t low, bool sorted)
 {
         const bool simple = args.group_shift == 0 && args.n_clusters == nullptr;
-        int32_t *out = args.positions + (uint64_t)job.list * args.stride;
         if (threadIdx.x == 0)
                 args.lasts[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
         if (simple && args.drop)
@@ -253,18 +225,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
         if (threadIdx.x == 0)
                 s.n_tokens = n_tokens;
         name_tokens(args, job, r.tokens, n_tokens);
-        if (args.selection.lists != nullptr) {
-                int32_t *list = kept_part(args.selection.lists, args.selection, job.row) +
-                                (uint64_t)job.head * args.selection.room;
-                for (int i = threadIdx.x; i < n_tokens; i += n_threads)
-                        list[i] = r.tokens[i];
-                if (threadIdx.x == 0)
-                        kept_part(args.selection.counts, args.selection, job.row)[job.head] = n_tokens;
-                return;
-        }
-        const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink, out);
-        if (threadIdx.x == 0)
-                args.counts[job.list] = (int32_t)count;
+        put_tokens(args, s, r.bits, r.tokens, n_tokens, job.n_candidates, job.row, job.head, job.list);
 }
 
 /* Writes the plan's list from the selection cache; by one block, whatever it has done before. */

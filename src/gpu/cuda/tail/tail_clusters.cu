@@ -59,12 +59,7 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_clusters_args &a
 
 static __device__ __forceinline__ const unsigned char *part_at(const dci_gpu_chunks &chunks, const Job &job, int number)
 {
-        const int chunk = __ldcg(chunks.numbers + (int64_t)job.row * chunks.stride + number / DCI_GPU_CHUNK);
-        const unsigned long long piece =
-                __ldcg(reinterpret_cast<const unsigned long long *>(chunks.pieces) + (chunk >> chunks.piece_shift));
-        return reinterpret_cast<const unsigned char *>(piece) + chunks.layer_at +
-               (uint64_t)(chunk & ((1 << chunks.piece_shift) - 1)) * chunks.chunk_bytes +
-               (uint64_t)job.head * chunks.head_bytes;
+        return chunk_part(chunks, job.row, job.head, number / DCI_GPU_CHUNK);
 }
 
 static __device__ __forceinline__ int id_at(const dci_gpu_tail_clusters_args &a, const Job &job, int at)

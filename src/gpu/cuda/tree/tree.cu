@@ -33,7 +33,7 @@ static dci_status check_tree(const dci_gpu_tree_args *args)
 extern "C" size_t dci_gpu_cuda_tree_bytes(int32_t stride, int32_t page_shift, int32_t group)
 {
         return (stride >> page_shift) * group > TREE_RANKED ? SIZE_MAX
-                                                            : list_bytes(stride, page_shift, group) + TREE_OWN_BYTES;
+                                                            : list_bytes(stride, page_shift, group, 0) + TREE_OWN_BYTES;
 }
 
 extern "C" dci_status dci_gpu_cuda_tree(struct dci_gpu *gpu, void *stream, const dci_gpu_tree_args *args)
@@ -43,10 +43,11 @@ extern "C" dci_status dci_gpu_cuda_tree(struct dci_gpu *gpu, void *stream, const
         const dci_status status = check_tree(args);
         if (status != DCI_OK)
                 return status;
-        const GpuStream on = stream_of(dci_gpu_cuda_of(gpu), stream);
-        const cudaError_t error = args->score.bits == 4   ? dci_gpu_cuda_tree4(args, on)
-                                  : args->score.bits == 2 ? dci_gpu_cuda_tree2(args, on)
-                                                          : dci_gpu_cuda_tree1(args, on);
+        const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);
+        const GpuStream on = stream_of(cuda, stream);
+        const cudaError_t error = args->score.bits == 4   ? dci_gpu_cuda_tree4(args, on, cuda->shared_bytes)
+                                  : args->score.bits == 2 ? dci_gpu_cuda_tree2(args, on, cuda->shared_bytes)
+                                                          : dci_gpu_cuda_tree1(args, on, cuda->shared_bytes);
         return dci_gpu_cuda_status(error, "searches of %d sequences of %d kv heads and dimension %d",
                                    args->score.n_sequences, args->score.n_heads, args->score.dim);
 }

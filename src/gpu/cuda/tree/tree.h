@@ -9,29 +9,39 @@
 /* Pages that all heads of a list rank together, at most: heads x pages. */
 #define TREE_RANKED 4096
 
-/* Shared memory that the last block of a list needs beyond the kernel's own: keys of pages and pages, in turns with
- * candidates as bits; then pages and tokens. */
+/* Words of scores, and of pages' numbers, that the last block of a list keeps in shared memory, at most. */
+#define TREE_STAGED 16384
+
+/* Shared memory that the last block of a list needs beyond the kernel's own: keys of pages, pages and staged scores, in
+ * turns with candidates as bits; then pages and tokens. */
 #define TREE_WINDOW_BYTES ((size_t)32768)
 #define TREE_OWN_BYTES ((size_t)32768)
 
 static __host__ __device__ inline size_t ranked_bytes(int n)
 {
-        return (size_t)n * (2 * sizeof(unsigned long long) + sizeof(int32_t));
+        return ((size_t)n * (2 * sizeof(unsigned long long) + sizeof(int32_t)) + 15) / 16 * 16;
 }
 
-static __host__ __device__ inline size_t list_bytes(int stride, int page_shift, int group)
+static __host__ __device__ inline size_t rank_bytes(int n, int staged)
 {
-        const size_t ranked = ranked_bytes((stride >> page_shift) * group), bits = TREE_WINDOW_BYTES;
-        return (ranked > bits ? ranked : bits) + (size_t)(stride >> page_shift) * 4 + (size_t)stride * 4;
+        const size_t ranked = ranked_bytes(n) + (size_t)staged * 4, bits = TREE_WINDOW_BYTES;
+        return ranked > bits ? ranked : bits;
+}
+
+static __host__ __device__ inline size_t list_bytes(int stride, int page_shift, int group, int staged)
+{
+        const int k = stride >> page_shift;
+        return rank_bytes(k * group, staged) + (size_t)k * 4 + (size_t)stride * 4;
 }
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-cudaError_t dci_gpu_cuda_tree4(const dci_gpu_tree_args *args, const GpuStream &stream);
-cudaError_t dci_gpu_cuda_tree2(const dci_gpu_tree_args *args, const GpuStream &stream);
-cudaError_t dci_gpu_cuda_tree1(const dci_gpu_tree_args *args, const GpuStream &stream);
+/* shared_bytes: that a block may have. */
+cudaError_t dci_gpu_cuda_tree4(const dci_gpu_tree_args *args, const GpuStream &stream, size_t shared_bytes);
+cudaError_t dci_gpu_cuda_tree2(const dci_gpu_tree_args *args, const GpuStream &stream, size_t shared_bytes);
+cudaError_t dci_gpu_cuda_tree1(const dci_gpu_tree_args *args, const GpuStream &stream, size_t shared_bytes);
 
 #ifdef __cplusplus
 }

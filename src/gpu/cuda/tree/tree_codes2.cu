@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 #include "gpu/cuda/tree/tree.cuh"
 
-extern "C" cudaError_t dci_gpu_cuda_tree2(const dci_gpu_tree_args *args, const GpuStream &stream)
+extern "C" cudaError_t dci_gpu_cuda_tree2(const dci_gpu_tree_args *args, const GpuStream &stream, size_t shared_bytes)
 {
-        return launch_tree<2>(*args, stream);
+        return launch_tree<2>(*args, stream, shared_bytes);
 }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The best of a list's nodes, or pages, for each query head, and pages in turns: thresholds among scores that are rows of a number for each
- * head. A key is a score as an ordered number, then a number upside down: greater is better, and no two are the same.
+/* The best of a list's nodes, or pages, for each query head, and pages in turns. A key is a score as an ordered number,
+ * then a number upside down: greater is better, and no two are the same. Four heads at a time, four warps each.
  *
- * Four heads at a time, four warps each: scores are counted in even bins between the least and the greatest, and the
- * few of the bin in which the last of the wanted ones is are compared each with each. Where they are many (scores that
- * are the same, or one that is far away), the block finds the threshold by all bits of the keys, head by head. */
+ * Of nodes, the least score that counts: scores are counted in even bins between the least and the greatest, and the few
+ * of the bin in which the last of the wanted ones is are compared each with each. Of pages, which are few, the sorted
+ * best: what is not below the best of some sets (bound_limits) is compared each with each. Where that is too much
+ * (scores that are the same, or one that is far away), the block finds the limit by all bits of the keys, head by
+ * head. */
 #ifndef DCI_GPU_CUDA_TREE_TREE_RANK_CUH
 #define DCI_GPU_CUDA_TREE_TREE_RANK_CUH
 
 #include "gpu/cuda/score/score_codes.cuh"
-#include "gpu/cuda/select/select.cuh"
+#include "gpu/cuda/select/select_order.cuh"
 #include "gpu/cuda/tree/tree.h"
 
 #define TREE_HEADS 4 /* at a time */
@@ -19,28 +21,28 @@
 #define TREE_FEW 512 /* keys of a bin that are compared */
 
 struct RankShared {
-        uint32_t bins[TREE_HEADS][TREE_BINS];
+        __align__(16) uint32_t bins[TREE_HEADS][TREE_BINS];
         float least[SCORE_WARPS], most[SCORE_WARPS];
         uint32_t bin[TREE_HEADS], left[TREE_HEADS], within[TREE_HEADS], n_few[TREE_HEADS];
         unsigned long long few[TREE_HEADS][TREE_FEW];
-        unsigned long long limits[DCI_GPU_MAX_GROUP]; /* out: the least of the wanted keys */
+        unsigned long long limits[DCI_GPU_MAX_GROUP]; /* out: the least of the wanted keys, or less */
         Shared select;
 };
 
-/* Scores of n rows: of row i and head q at x[i * group + q]; its number is numbers[i], or i; less than 0: no score. */
-struct Ranked {
-        const float *x; /* staged: in shared memory */
+/* Scores of n rows and their numbers (null: i is row i's; less than 0: no score). STAGED: in shared memory, a head's
+ * one after another; else in global memory, row i's at x[i * group]. */
+template <bool STAGED> struct Ranked {
+        const float *x;
         const int32_t *numbers;
         int n, group;
-        bool staged;
 
         __device__ __forceinline__ int number_of(int i) const
         {
-                return numbers == nullptr ? i : __ldcg(numbers + i);
+                return numbers == nullptr ? i : STAGED ? numbers[i] : __ldcg(numbers + i);
         }
         __device__ __forceinline__ float score_of(int i, int q) const
         {
-                return staged ? x[i * group + q] : __ldcg(x + (int64_t)i * group + q);
+                return STAGED ? x[q * n + i] : __ldcg(x + (int64_t)i * group + q);
         }
         __device__ __forceinline__ uint64_t key_at(int i, int q) const
         {
@@ -49,9 +51,42 @@ struct Ranked {
         }
 };
 
+/* Scores of n rows to shared memory, as many reads at a time as there are registers for. */
+static __device__ __forceinline__ void stage_scores(const float *from, int n, int group, float *to)
+{
+        constexpr int AT_ONCE = 8;
+        const bool whole = group % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
+        const int per = whole ? group / 4 : group, n_reads = n * per;
+        for (int base = threadIdx.x; base < n_reads; base += AT_ONCE * SCORE_THREADS) {
+                float4 x[AT_ONCE];
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; j++) {
+                        const int i = base + j * SCORE_THREADS;
+                        x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                        if (i < n_reads && whole)
+                                x[j] = __ldcg(reinterpret_cast<const float4 *>(from) + i);
+                        else if (i < n_reads)
+                                x[j].x = __ldcg(from + i);
+                }
+#pragma unroll
+                for (int j = 0; j < AT_ONCE; j++) {
+                        const int i = base + j * SCORE_THREADS, row = per == 1 ? i : i / per, q = i - row * per;
+                        if (i >= n_reads)
+                                continue;
+                        float *at = to + (whole ? 4 * q : q) * n + row;
+                        at[0] = x[j].x;
+                        if (whole) {
+                                at[n] = x[j].y;
+                                at[2 * n] = x[j].z;
+                                at[3 * n] = x[j].w;
+                        }
+                }
+        }
+}
+
 /* A head's scores and their numbers, of the thread's rows: four at a time, so that their reads do not wait for each
  * other. */
-template <class F> static __device__ __forceinline__ void for_scores(const Ranked &r, int q, bool there, F &&use)
+template <class R, class F> static __device__ __forceinline__ void for_scores(const R &r, int q, bool there, F &&use)
 {
         constexpr int AT_ONCE = 4;
         const int t = threadIdx.x % TREE_LANES;
@@ -77,7 +112,7 @@ static __device__ __forceinline__ int even_bin(float x, float most, float scale)
 }
 
 /* The least and the greatest of each head's scores: of its four warps. */
-static __device__ __forceinline__ void find_range(const Ranked &r, RankShared &s, int q)
+template <class R> static __device__ __forceinline__ void find_range(const R &r, RankShared &s, int q)
 {
         const int warp = threadIdx.x >> 5;
         float least = FLT_MAX, most = -FLT_MAX;
@@ -125,22 +160,23 @@ static __device__ __forceinline__ void find_even_bin(RankShared &s, int head, ui
 }
 
 /* s.limits[q] for all heads: as many keys as are wanted reach it, all where there are no more. By the whole block. */
-static __device__ __forceinline__ void find_limits(const Ranked &r, RankShared &s, int n_counting, int wanted)
+template <class R> static __device__ __forceinline__ void find_limits(const R &r, RankShared &s, int wanted)
 {
         const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
         for (int first = 0; first < r.group; first += TREE_HEADS) {
                 const int q = first + head;
-                const bool there = q < r.group && n_counting > wanted;
+                const bool there = q < r.group && r.n > wanted;
                 __syncthreads(); /* all has been read */
                 for (int i = threadIdx.x; i < TREE_HEADS * TREE_BINS; i += SCORE_THREADS)
                         (&s.bins[0][0])[i] = 0;
                 if (threadIdx.x < TREE_HEADS) {
                         s.n_few[threadIdx.x] = 0;
+                        s.bin[threadIdx.x] = TREE_BINS; /* fewer may have a score */
                         s.within[threadIdx.x] = 0;
                         if (first + (int)threadIdx.x < r.group)
                                 s.limits[first + threadIdx.x] = everything;
                 }
-                if (n_counting <= wanted)
+                if (r.n <= wanted)
                         continue;
                 find_range(r, s, q);
                 __syncthreads();
@@ -190,54 +226,130 @@ static __device__ __forceinline__ void find_limits(const Ranked &r, RankShared &
 
 /* --- pages in the order in which they are taken --------------------------------------------------------------------- */
 
-/* What the last block works with, in dynamic shared memory: in turns gathered and sorted keys and pages in their order,
- * and bits; then tokens. */
+/* What the last block works with, in dynamic shared memory: in turns gathered and sorted keys, pages in their order and
+ * staged scores, and bits; then tokens. */
 struct ListRooms {
         unsigned long long *gathered, *sorted;
         int32_t *order, *taken, *tokens;
+        float *scores;
         uint32_t *bits;
 };
 
-static __device__ __forceinline__ ListRooms list_rooms(unsigned char *base, const dci_gpu_tree_args &a)
+/* staged: words of `scores`. */
+static __device__ __forceinline__ ListRooms list_rooms(unsigned char *base, const dci_gpu_tree_args &a, int staged)
 {
         const int k = a.select.stride >> a.page_shift, n = k * a.score.group;
-        const size_t ranked = ranked_bytes(n), bits = TREE_WINDOW_BYTES;
         static_assert(TREE_WINDOW_BYTES == window_words * 4, "room for a window");
         ListRooms r;
         r.gathered = reinterpret_cast<unsigned long long *>(base);
         r.sorted = r.gathered + n;
         r.order = reinterpret_cast<int32_t *>(r.sorted + n);
+        r.scores = reinterpret_cast<float *>(base + ranked_bytes(n));
         r.bits = reinterpret_cast<uint32_t *>(base);
-        r.taken = reinterpret_cast<int32_t *>(base + (ranked > bits ? ranked : bits));
+        r.taken = reinterpret_cast<int32_t *>(base + rank_bytes(n, staged));
         r.tokens = r.taken + k;
         return r;
 }
 
+/* s.limits[q] of heads `first` on: k keys or more reach it, hardly more. Scores are divided into 32 to 128 sets, 2 k or
+ * more, and k of these have a score as good as the k-th best one of the sets' best. Where few sets have a score, all
+ * keys. By the whole block. */
+template <class R> static __device__ __forceinline__ void bound_limits(const R &r, RankShared &s, int first, int k)
+{
+        const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES, q = first + head,
+                  n_sets = 2 * k <= 32   ? 32
+                           : 2 * k <= 64 ? 64
+                                         : TREE_LANES;
+        uint32_t *sets = s.bins[head], *different = s.bins[head] + TREE_LANES, best = 0;
+        static_assert(TREE_BINS >= 2 * TREE_LANES, "room for sets");
+        for_scores(r, q, q < r.group, [&](float x, int) { best = max(best, ordered(x)); });
+        sets[t] = best;
+        __syncthreads();
+        if (t < n_sets) {
+                for (int i = t + n_sets; i < TREE_LANES; i += n_sets)
+                        best = max(best, sets[i]);
+                best = (best & ~(uint32_t)(TREE_LANES - 1)) | (uint32_t)t; /* a bit less, and no two the same */
+                different[t] = best;
+        }
+        __syncthreads();
+        if (t < n_sets && q < r.group) {
+                int before = 0;
+#pragma unroll 8
+                for (int i = 0; i < n_sets / 4; i++) {
+                        const uint4 x = reinterpret_cast<const uint4 *>(different)[i];
+                        before += (x.x > best) + (x.y > best) + (x.z > best) + (x.w > best);
+                }
+                best &= ~(uint32_t)(TREE_LANES - 1);
+                if (before == k - 1)
+                        s.limits[q] = max((unsigned long long)best << 32, (unsigned long long)everything);
+        }
+        __syncthreads();
+}
+
+/* A head's keys that reach its limit, to `to` as far as there is room; counted in s.n_few. By the head's threads. */
+template <class R>
+static __device__ __forceinline__ void gather_keys(const R &r, RankShared &s, int q, unsigned long long *to,
+                                                   uint32_t room)
+{
+        const int head = threadIdx.x / TREE_LANES;
+        for_scores(r, q, q < r.group, [&](float x, int number) {
+                const unsigned long long key = key_of(ordered(x), number);
+                if (key < s.limits[q])
+                        return;
+                const uint32_t at = atomicAdd(&s.n_few[head], 1u);
+                if (at < room)
+                        to[at] = key;
+        });
+}
+
 /* Each head's k best keys, best first, at sorted + q * k; zeros where there are fewer. */
-static __device__ __forceinline__ void sort_pages(const Ranked &pages, RankShared &s, const ListRooms &r, int k)
+template <class R>
+static __device__ __forceinline__ void sort_pages(const R &pages, RankShared &s, const ListRooms &r, int k)
 {
         const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
+        const bool is_bounded = 2 * k <= TREE_LANES;
         for (int i = threadIdx.x; i < k * pages.group; i += SCORE_THREADS)
-                r.gathered[i] = r.sorted[i] = 0;
+                r.sorted[i] = 0;
+        if (!is_bounded)
+                find_limits(pages, s, k);
         for (int first = 0; first < pages.group; first += TREE_HEADS) {
                 const int q = first + head;
-                __syncthreads();
+                unsigned long long *few = k <= TREE_FEW ? s.few[head] : r.gathered + (size_t)q * k;
+                const uint32_t room = k <= TREE_FEW ? TREE_FEW : k;
+                __syncthreads(); /* all has been read */
                 if (threadIdx.x < TREE_HEADS)
                         s.n_few[threadIdx.x] = 0;
+                if (is_bounded)
+                        bound_limits(pages, s, first, k);
+                else
+                        __syncthreads();
+                gather_keys(pages, s, q, few, room);
                 __syncthreads();
-                for_scores(pages, q, q < pages.group, [&](float x, int number) {
-                        const unsigned long long key = key_of(ordered(x), number);
-                        if (key >= s.limits[q])
-                                r.gathered[q * k + atomicAdd(&s.n_few[head], 1u)] = key;
-                });
-                __syncthreads();
+                for (int h = 0; h < TREE_HEADS; h++) { /* the same for all threads */
+                        if (s.n_few[h] <= room)
+                                continue;
+                        const uint64_t limit =
+                                narrow(s.select, everything, ~0ull, (uint32_t)k, (uint32_t)k, [&](auto count) {
+                                        for (int i = threadIdx.x; i < pages.n; i += SCORE_THREADS)
+                                                count(pages.key_at(i, first + h));
+                                });
+                        if (threadIdx.x == 0) {
+                                s.limits[first + h] = limit;
+                                s.n_few[h] = 0;
+                        }
+                        __syncthreads();
+                        if (head == h)
+                                gather_keys(pages, s, q, few, room);
+                        __syncthreads();
+                }
                 const int n = (int)s.n_few[head];
                 for (int i = t; i < n && q < pages.group; i += TREE_LANES) {
-                        const unsigned long long own = r.gathered[q * k + i];
+                        const unsigned long long own = few[i];
                         int rank = 0;
                         for (int j = 0; j < n; j++)
-                                rank += r.gathered[q * k + j] > own;
-                        r.sorted[q * k + rank] = own;
+                                rank += few[j] > own;
+                        if (rank < k)
+                                r.sorted[q * k + rank] = own;
                 }
         }
         __syncthreads();
@@ -267,8 +379,12 @@ static __device__ __forceinline__ int take_pages(RankShared &s, const ListRooms 
         for (int base = 0; base < k * group && (int)n < k; base += SCORE_THREADS) {
                 const int i = base + (int)threadIdx.x, page = i < k * group ? r.order[i] : -1;
                 bool first = page >= 0;
-                for (int j = 0; j < i && first; j++)
-                        first = r.order[j] != page;
+#pragma unroll 4
+                for (int j = 0; j < i && page >= 0; j += 4) {
+                        const int4 x = reinterpret_cast<const int4 *>(r.order)[j / 4];
+                        first &= x.x != page && (x.y != page || j + 1 >= i) && (x.z != page || j + 2 >= i) &&
+                                 (x.w != page || j + 3 >= i);
+                }
                 const uint32_t at = n + block_prefix(first, s.select.sums, &total);
                 if (first && (int)at < k)
                         r.taken[at] = page;

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* The kernel of nodes (cuda/tree/tree.cuh), and what it shares with that of pages. */
+#ifndef DCI_GPU_CUDA_TREE_TREE_NODES_CUH
+#define DCI_GPU_CUDA_TREE_TREE_NODES_CUH
+
+#include "gpu/cuda/tree/tree.h"
+#include "gpu/cuda/tree/tree_rank.cuh"
+
+struct TreeJob : ScoreJob {
+        int n_nodes, n_pages, k, n_grouped;
+        bool live; /* there is something to choose */
+        dci_gpu_view view;
+};
+
+static __device__ __forceinline__ TreeJob tree_job_of(const dci_gpu_tree_args &a)
+{
+        const int sequence = blockIdx.z;
+        TreeJob job;
+        job.head = blockIdx.y;
+        job.list = sequence * a.score.n_heads + job.head;
+        job.row = __ldcg(a.score.rows + sequence);
+        job.n_tokens = __ldcg(a.score.n_tokens + sequence);
+        job.n_grouped = __ldcg(a.score.n_grouped + sequence);
+        const int32_t *in_tree = a.in_tree + 2 * ((uint64_t)job.row * a.score.n_heads + job.head);
+        job.n_nodes = __ldcg(in_tree);
+        job.n_pages = __ldcg(in_tree + 1);
+        DCI_GPU_VIEW(job.view, a.score.sizes, job.n_tokens, job.n_grouped);
+        job.n_candidates = job.view.n_candidates;
+        job.k = min(job.view.room, a.select.stride) >> a.page_shift;
+        job.live = job.view.sparse && job.k > 0 && job.n_nodes > 0;
+        job.sparse = job.live;
+        return job;
+}
+
+/* The head's part of a chunk of rows. */
+static __device__ __forceinline__ const unsigned char *page_part(const dci_gpu_tree_args &a, const TreeJob &job,
+                                                                 int chunk)
+{
+        return chunk_part(a.pages, job.row, job.head, chunk);
+}
+
+/* Whether a page has a candidate. */
+static __device__ __noinline__ bool has_candidate(const dci_gpu_tree_args &a, const TreeJob &job, int page)
+{
+        const int first = page << a.page_shift;
+        const int32_t *ids =
+                reinterpret_cast<const int32_t *>(page_part(a, job, first / DCI_GPU_CHUNK)) + first % DCI_GPU_CHUNK;
+        bool some = false;
+        for (int i = 0; i < 1 << a.page_shift; i++)
+                some |= __ldcg(ids + i) < job.n_candidates;
+        return some;
+}
+
+/* --- nodes -------------------------------------------------------------------------------------------------------- */
+
+template <int D, int Q> struct NodesShared {
+        ScoreTable table;
+        union {
+                CodedQueries<D, Q> queries;
+                RankShared rank;
+        };
+        int last;
+};
+
+/* The part that has a node. */
+static __device__ __forceinline__ const unsigned char *node_part(const dci_gpu_tree_args &a, const TreeJob &job,
+                                                                 const ScoreTable &table, int node)
+{
+        const int chunk = node / DCI_GPU_CHUNK;
+        return chunk < SCORE_TABLE ? table.at[chunk] : chunk_at(a.score, job, chunk);
+}
+
+/* How many pages a node has. */
+static __device__ __forceinline__ int pages_of(const dci_gpu_tree_args &a, const TreeJob &job, const ScoreTable &table,
+                                               int block_bytes, int node)
+{
+        const unsigned char *part = node_part(a, job, table, node) + DCI_GPU_TREE_NODE_PAGES(block_bytes);
+        return __ldcg(reinterpret_cast<const int32_t *>(part) + node % DCI_GPU_CHUNK);
+}
+
+/* Numbers of pages of a thread's first nodes, which are on their way while nodes are ranked: mostly they are enough. */
+constexpr int early_nodes = 4;
+
+/* Marks the nodes that reach the limits, eight for each thread at a time. Returns how many pages the thread's first ones
+ * have. By the whole block. */
+template <class R>
+static __device__ __forceinline__ uint32_t mark_nodes(const dci_gpu_tree_args &a, const TreeJob &job, const R &r,
+                                                      const RankShared &s, bool all, const int (&n_pages)[early_nodes])
+{
+        constexpr int EACH = 8;
+        uint32_t *opened = a.opened + (uint64_t)job.list * (a.score.max_groups / 32);
+        uint32_t held = 0;
+        for (int base = threadIdx.x & ~31; base < job.n_nodes; base += EACH * SCORE_THREADS) {
+                const int first = base + (threadIdx.x & 31);
+                uint32_t marks = all ? ~0u : 0;
+                for (int q = 0; q < r.group && !all; q++) {
+                        const uint32_t limit = (uint32_t)(s.limits[q] >> 32);
+#pragma unroll
+                        for (int j = 0; j < EACH; j++) {
+                                const int node = first + j * SCORE_THREADS;
+                                if (node < job.n_nodes && ordered(r.score_of(node, q)) >= limit)
+                                        marks |= 1u << j;
+                        }
+                }
+#pragma unroll
+                for (int j = 0; j < EACH; j++) {
+                        const int node = first + j * SCORE_THREADS;
+                        const bool is_opened = node < job.n_nodes && (marks >> j & 1) != 0;
+                        const uint32_t word = __ballot_sync(SCORE_ALL, is_opened);
+                        if ((threadIdx.x & 31) == 0 && node < job.n_nodes)
+                                opened[node / 32] = word;
+                        if (j < early_nodes && base < SCORE_THREADS && is_opened)
+                                held += (uint32_t)n_pages[j < early_nodes ? j : 0];
+                }
+        }
+        return held;
+}
+
+/* Pages of the opened nodes after the early ones. */
+static __device__ __noinline__ uint32_t count_later(const dci_gpu_tree_args &a, const TreeJob &job,
+                                                    const ScoreTable &table, int block_bytes)
+{
+        const uint32_t *opened = a.opened + (uint64_t)job.list * (a.score.max_groups / 32);
+        uint32_t held = 0;
+        __syncthreads(); /* marks are there */
+        for (int node = early_nodes * SCORE_THREADS + threadIdx.x; node < job.n_nodes; node += SCORE_THREADS)
+                if ((__ldcg(opened + node / 32) >> (node % 32) & 1) != 0)
+                        held += (uint32_t)pages_of(a, job, table, block_bytes, node);
+        return held;
+}
+
+/* Pages of opened nodes that have a candidate: where some members of pages are none, after a truncation. */
+static __device__ __noinline__ uint32_t count_pages(const dci_gpu_tree_args &a, const TreeJob &job, int block_bytes)
+{
+        const uint32_t *opened = a.opened + (uint64_t)job.list * (a.score.max_groups / 32);
+        const int in_chunk = DCI_GPU_CHUNK >> a.page_shift;
+        uint32_t held = 0;
+        __syncthreads(); /* marks are there */
+        for (int page = threadIdx.x; page < job.n_pages; page += SCORE_THREADS) {
+                const int32_t *owners = reinterpret_cast<const int32_t *>(page_part(a, job, page / in_chunk) +
+                                                                          DCI_GPU_TREE_OWNERS(block_bytes));
+                const int owner = __ldcg(owners + page % in_chunk);
+                if (owner >= 0 && (__ldcg(opened + owner / 32) >> (owner % 32) & 1) != 0)
+                        held += has_candidate(a, job, page);
+        }
+        return held;
+}
+
+/* r: scores of all nodes. */
+template <class R>
+static __device__ __forceinline__ void open_best(const dci_gpu_tree_args &a, const TreeJob &job,
+                                                 const ScoreTable &table, RankShared &s, int block_bytes, const R &r,
+                                                 const int (&n_pages)[early_nodes])
+{
+        int wanted = max((int)(DCI_GPU_TREE_SHARE * (double)job.n_candidates), DCI_GPU_TREE_FEWEST);
+        if (a.field_of_view > 0)
+                wanted = a.field_of_view;
+        for (;; wanted *= 2) {
+                const bool all = wanted >= job.n_nodes, whole = job.n_candidates == job.n_grouped;
+                uint32_t total, later;
+                if (!all)
+                        find_limits(r, s, wanted);
+                uint32_t held = mark_nodes(a, job, r, s, all, n_pages);
+                if (all)
+                        return;
+                if (!whole)
+                        held = count_pages(a, job, block_bytes);
+                block_prefix(held, s.select.sums, &total);
+                if ((int)total < job.k && whole) {
+                        held = count_later(a, job, table, block_bytes);
+                        block_prefix(held, s.select.sums, &later);
+                        total += later;
+                }
+                if ((int)total >= job.k)
+                        return;
+                __syncthreads();
+        }
+}
+
+static __device__ __forceinline__ void load_early(const dci_gpu_tree_args &a, const TreeJob &job,
+                                                  const ScoreTable &table, int block_bytes, int (&n_pages)[early_nodes])
+{
+#pragma unroll
+        for (int j = 0; j < early_nodes; j++) {
+                const int node = (int)threadIdx.x + j * SCORE_THREADS;
+                n_pages[j] = node < job.n_nodes ? pages_of(a, job, table, block_bytes, node) : 0;
+        }
+}
+
+/* More nodes than shared memory has room for. */
+static __device__ __noinline__ void open_many(const dci_gpu_tree_args &a, const TreeJob &job, const ScoreTable &table,
+                                              RankShared &s, int block_bytes, const float *scores)
+{
+        int n_pages[early_nodes];
+        load_early(a, job, table, block_bytes, n_pages);
+        open_best(a, job, table, s, block_bytes, Ranked<false>{scores, nullptr, job.n_nodes, a.score.group}, n_pages);
+}
+
+static __device__ __forceinline__ void open_nodes(const dci_gpu_tree_args &a, const TreeJob &job,
+                                                  const ScoreTable &table, RankShared &s, int block_bytes,
+                                                  float *staged, int room)
+{
+        const int group = a.score.group;
+        const float *scores = a.score.scores + (uint64_t)job.list * a.score.max_groups * group;
+        if (job.n_nodes * group > room) {
+                open_many(a, job, table, s, block_bytes, scores);
+                return;
+        }
+        int n_pages[early_nodes];
+        load_early(a, job, table, block_bytes, n_pages);
+        stage_scores(scores, job.n_nodes, group, staged);
+        __syncthreads();
+        open_best(a, job, table, s, block_bytes, Ranked<true>{staged, nullptr, job.n_nodes, group}, n_pages);
+}
+
+template <int D, int BITS, int Q>
+static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
+        nodes_kernel(const __grid_constant__ dci_gpu_tree_args a, const __grid_constant__ int room)
+{
+        PTX_DYNAMIC_SHARED(16, unsigned char, dynamic);
+        __shared__ __align__(16) unsigned char memory[sizeof(NodesShared<D, Q>)];
+        auto &s = *reinterpret_cast<NodesShared<D, Q> *>(memory);
+        const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, c = lane & 3;
+        const TreeJob job = tree_job_of(a);
+        if (!score_begins(a.score, job))
+                return;
+        const uint64_t policy = once_policy();
+        const ScoreRange range = score_range_of((job.n_nodes + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.score.n_parts);
+        Turned<D> turned;
+        CodedRows<Shape<D, BITS>::LOADS, Q> codes;
+        if (warp < Q)
+                turned.load(a.score, job, lane);
+        const int n_chunks = (job.n_nodes + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
+        s.table.fill(a.score.summaries, job, 0, min(n_chunks, SCORE_TABLE));
+        __syncthreads();
+        const auto load = [&](int block) {
+                const unsigned char *base = node_part(a, job, s.table, block * CODE_ROWS);
+                codes.load(base, Shape<D, BITS>::BLOCK_BYTES, block % CODE_BLOCKS, Shape<D, BITS>::LINES, g, c, policy);
+        };
+        int block = range.first + warp;
+        if (block < range.last)
+                load(block);
+        ptx_take_turn();
+        if (warp < Q)
+                turned.raw.load(a.score, job.list, warp, lane, D / 32);
+        if (warp < Q)
+                turned.put(a.score, s.queries, warp, BITS, lane);
+        __syncthreads();
+        Operands<D, BITS, Q> queries;
+        Scores<Q> scores;
+        queries.take(s.queries, lane);
+        scores.begin(a.score, job, job.n_nodes, c);
+        for (; block < range.last; block += SCORE_WARPS) {
+                CodedSums<Q> sums;
+                float scale[4];
+#pragma unroll
+                for (int i = 0; i < (Q == 4 ? 2 : 4); i++)
+                        scale[i] = codes.scale(i);
+                queries.multiply(codes.words, sums);
+                if (block + SCORE_WARPS < range.last)
+                        load(block + SCORE_WARPS);
+                finish_codes<D, Q>(a.score, s.queries, sums, scale, block, lane, scores);
+        }
+        /* The barrier orders the block's writes before the one thread that says so to the device. */
+        __syncthreads();
+        int32_t *arrived = a.arrived + 4 * (uint64_t)job.list;
+        if (threadIdx.x == 0)
+                s.last = ptx_arrive(arrived) == a.score.n_parts - 1;
+        __syncthreads();
+        if (s.last == 0)
+                return;
+        open_nodes(a, job, s.table, s.rank, Shape<D, BITS>::BLOCK_BYTES, reinterpret_cast<float *>(dynamic), room);
+        if (threadIdx.x == 0)
+                arrived[0] = 0;
+}
+
+#endif
