@@ -254,7 +254,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
                 p->tree.opened = part(a, times(lists, p->max_groups / 32, 1), sizeof(uint32_t));
                 p->tree.page_scores = part(a, times(lists, p->tree.max_pages, kv->group), sizeof(float));
                 p->tree.page_numbers = part(a, times(lists, p->tree.max_pages, 1), sizeof(int32_t));
-                p->tree.arrived = part(a, times(lists, 4, 1), sizeof(int32_t));
+                p->tree.arrived = part(a, lists, sizeof(int32_t));
         }
         p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));

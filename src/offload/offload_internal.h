@@ -128,7 +128,7 @@ typedef struct dci_gpu_kv_preselect {
 /* With trees (tree.h); of the layer that was planned last. */
 typedef struct dci_gpu_kv_tree_plan {
         size_t max_pages; /* of a list */
-        int32_t page_parts;
+        size_t page_rows; /* that a list scores, as is expected of the longest one */
         uint32_t *opened;
         float *page_scores;
         int32_t *page_numbers, *arrived;

@@ -164,7 +164,7 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
                               2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found));
         if (p->trees)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->tree.arrived, 0,
-                                      4 * p->batch * kv->shape.n_kv_heads * sizeof *p->tree.arrived));
+                                      p->batch * kv->shape.n_kv_heads * sizeof *p->tree.arrived));
         if (p->trees)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->trees->in_tree, 0,
                                       2 * kv->n_sparse * kv->n_lists * sizeof *kv->trees->in_tree));

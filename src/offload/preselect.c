@@ -102,14 +102,17 @@ static dci_status search(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args 
                          const dci_gpu_select_args *select)
 {
         const dci_gpu_kv_tree_plan *t = &kv->planner.tree;
-        const size_t most = INT32_MAX / 2, view = kv->shape.tree_field_of_view;
+        const size_t most = INT32_MAX / 2, view = kv->shape.tree_field_of_view,
+                     n_lists = (size_t)score->n_sequences * kv->shape.n_kv_heads;
+        /* One less: the nodes of a list have a multiprocessor for themselves when the blocks of its pages begin. */
+        const int32_t parts = dci_gpu_score_parts(kv->gpu, n_lists, t->page_rows, code_bytes(kv));
         const dci_gpu_tree_args args = {.score = *score,
                                         .select = *select,
                                         .pages = select->ids,
                                         .in_tree = score->n_clusters,
                                         .page_shift = kv->page_shift,
                                         .field_of_view = (int32_t)(view < most ? view : most),
-                                        .page_parts = t->page_parts,
+                                        .page_parts = parts > 2 ? parts - 1 : parts,
                                         .max_pages = (int32_t)t->max_pages,
                                         .opened = t->opened,
                                         .page_scores = t->page_scores,

@@ -58,8 +58,7 @@ size_t dci_gpu_kv_trees_init(dci_gpu_kv *kv)
                                       : DCI_GPU_TREE_FEWEST + (size_t)(DCI_GPU_TREE_SHARE * (double)n),
                      rows = (size_t)((double)(opened < nodes ? opened : nodes) * (double)kv->group / c->tree_promotion);
         kv->planner.tree.max_pages = (tokens / c->page_tokens + nodes + DCI_KV_TREE_SPARE + 31) / 32 * 32;
-        kv->planner.tree.page_parts =
-                dci_gpu_score_parts(kv->gpu, kv->n_lists, rows < n ? rows : n, dci_gpu_kv_group_bytes(kv));
+        kv->planner.tree.page_rows = rows < n ? rows : n;
         dci_gpu_kv_store_init(kv, kv->summaries, part_bytes(DCI_GPU_TREE_NODE_BYTES(block_bytes(kv))), nodes);
         dci_gpu_kv_store_init(kv, kv->ids, part_bytes(DCI_GPU_TREE_PAGE_BYTES(block_bytes(kv))),
                               kv->planner.tree.max_pages * c->page_tokens);

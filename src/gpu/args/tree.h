@@ -36,8 +36,8 @@
  * equal ones by number. Lists are interleaved: rank by rank, of one rank the head first whose page scores most (equal
  * ones by number), pages that were taken before are left out, until k are taken.
  *
- * score: as for `score` of CODES, whose centres are zeros: so scores are the CPU's to the bit, and plans are. n_parts:
- * blocks that score a list's nodes; max_groups: room for nodes, a multiple of 32; summaries: nodes; scores: of nodes.
+ * score: as for `score` of CODES, whose centres are zeros: so scores are the CPU's to the bit, and plans are. max_groups:
+ * room for nodes, a multiple of 32; summaries: nodes; scores: of nodes.
  * parts, lanes, pool, units and n_clusters are not used.
  * select: sizes and what the list becomes, as for `select`: positions ascending, counts, sink_end, recent_begin, after;
  * or, if selection has lists, candidates of the pages as they were taken, for the plan's room. Scores, spans, found,
@@ -56,7 +56,7 @@ typedef struct dci_gpu_tree_args {
         uint32_t *opened;      /* [list][max_groups / 32]: nodes, as bits */
         float *page_scores;    /* [list][max_pages][group]: of opened pages, in any order; aligned to 16 bytes */
         int32_t *page_numbers; /* [list][max_pages]: which they are; -1: no member is a candidate */
-        int32_t *arrived;      /* [list][4]: blocks of nodes, blocks of pages, opened pages; zeros before and after */
+        int32_t *arrived;      /* [list]: blocks that are done and opened pages; zeros before and after */
 } dci_gpu_tree_args;
 
 /** Copies n pieces of n_bytes, a multiple of 4 as are addresses: `from` mapped host memory, `to` the device's. */

@@ -125,11 +125,11 @@ static __device__ __forceinline__ void ptx_store_four_kept(float *at, float4 x)
                      : "memory");
 }
 
-/* Counts one up: releases this thread's earlier writes, and acquires those of the threads that counted before. */
-static __device__ __forceinline__ int ptx_arrive(int32_t *at)
+/* Counts up: releases this thread's earlier writes, and acquires those of the threads that counted before. */
+static __device__ __forceinline__ int ptx_arrive(int32_t *at, int32_t n = 1)
 {
         int before;
-        asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(at) : "memory");
+        asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], %2;" : "=r"(before) : "l"(at), "r"(n) : "memory");
         return before;
 }
 

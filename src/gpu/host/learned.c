@@ -40,7 +40,7 @@ static void apply_matrix(const float *matrix, size_t dim, size_t n, const float 
         }
 }
 
-void dci_gpu_ref_rotate(size_t dim, const float *signs, const float *query, float *y)
+static void rotate(size_t dim, const float *signs, const float *query, float *y)
 {
         float copy[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
         dci_rotation rotation = {.dim = dim, .part = 1, .signs = copy};
@@ -70,6 +70,39 @@ void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, cons
         }
 }
 
+void dci_gpu_ref_code_query(const float *query, const float *centre, size_t dim, int32_t bits, const float *signs,
+                            dci_gpu_coded_query *out)
+{
+        float y[DCI_GPU_MAX_DIM];
+        rotate(dim, signs, query, y);
+        dci_gpu_ref_coded(query, centre, dim, y, dim, out);
+        out->twice_bias = 0;
+        for (size_t j = 0; j < dim; j++)
+                out->twice_bias += ((1 << bits) - 1) * out->bytes[j];
+}
+
+void dci_gpu_ref_code_scores(const unsigned char *codes, float scale, size_t dim, int32_t bits, int32_t at,
+                             const dci_gpu_coded_query *queries, int32_t n, float *out)
+{
+        const size_t step = 32 / (size_t)bits, pair = 2 * DCI_CODE_LINE;
+        const unsigned char *block = codes + (size_t)(at / (int32_t)DCI_CODE_ROWS) * (dim / step * pair);
+        int32_t sums[DCI_GPU_MAX_GROUP] = {0};
+        for (size_t j = 0; j < dim; j++) {
+                /* Byte i of a line's word holds coordinates i, 4 + i, 8 + i, .. of the line. */
+                const unsigned char *word =
+                        block + dci_code_word((size_t)(at % (int32_t)DCI_CODE_ROWS)) + j / step * pair;
+                const int32_t code = word[j % 4] >> (j % step / 4 * (size_t)bits) & ((1 << bits) - 1);
+                for (int32_t q = 0; q < n; q++)
+                        sums[q] += code * queries[q].bytes[j];
+        }
+        for (int32_t q = 0; q < n; q++) {
+                const dci_gpu_coded_query *query = &queries[q];
+                const float product = query->half_step * (float)(2 * sums[q] - query->twice_bias),
+                            scaled = scale * product;
+                out[q] = scaled + query->fixed;
+        }
+}
+
 void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *transform, const float *query,
                            dci_gpu_coded_query *out)
 {
@@ -79,7 +112,7 @@ void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transfo
         if (transform->by_matrix != 0)
                 apply_matrix(centre + dim, dim, n, query, y);
         else
-                dci_gpu_ref_rotate((size_t)args->dim, args->signs, query, y);
+                rotate((size_t)args->dim, args->signs, query, y);
         dci_gpu_ref_coded(query, centre, dim, y, n, out);
         out->twice_bias = 0;
         for (size_t j = 0; j < n; j++)

@@ -16,10 +16,15 @@ typedef struct dci_gpu_coded_query {
         int32_t twice_bias;
 } dci_gpu_coded_query;
 
-/* Rotate a query by signs, and round n coordinates y to bytes, as dci_coder_query; the caller sets the bias. */
-void dci_gpu_ref_rotate(size_t dim, const float *signs, const float *query, float *y);
+/* Rounds n coordinates y of a transformed query to bytes, as dci_coder_query; the caller sets the bias. */
 void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, const float *y, size_t n,
                        dci_gpu_coded_query *out);
+/* A query for codes in even steps: rotated by signs, with its bias. centre: of dim. */
+void dci_gpu_ref_code_query(const float *query, const float *centre, size_t dim, int32_t bits, const float *signs,
+                            dci_gpu_coded_query *out);
+/* Scores of row `at` of such codes and its scale with n queries. */
+void dci_gpu_ref_code_scores(const unsigned char *codes, float scale, size_t dim, int32_t bits, int32_t at,
+                             const dci_gpu_coded_query *queries, int32_t n, float *out);
 
 /* query: as floats, times the scale. */
 void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transform *transform, const float *query,

@@ -24,6 +24,22 @@ DCI_INLINE float dci_gpu_load(const void *from, uint64_t at, int32_t dtype)
         return dtype == DCI_F16 ? dci_f16_to_float(half) : dci_bf16_to_float(half);
 }
 
+/* Maps floats, NaN too, to numbers in the same order; never 0. */
+DCI_INLINE uint32_t dci_gpu_ordered(float x)
+{
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+        return bits > 0 ? bits : 1;
+}
+
+/* For qsort: of int32_t. */
+DCI_INLINE int dci_gpu_by_number(const void *a, const void *b)
+{
+        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+        return (x > y) - (x < y);
+}
+
 typedef struct dci_gpu_place {
         unsigned char *key, *value;
 } dci_gpu_place;

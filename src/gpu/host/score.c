@@ -18,20 +18,15 @@ typedef struct top {
         double sum;
 } top;
 
-/* One query of a list, prepared for the kind of summaries. */
-typedef struct prepared_query {
-        dci_gpu_coded_query coded;
-        float x[2 * DCI_GPU_MAX_DIM]; /* rows: as wide as a row */
-} prepared_query;
-
 typedef struct scoring {
         const dci_gpu_score_args *args;
         int32_t row, head, n_tokens, n_candidates, n_groups, n_static;
         const int32_t *units; /* NULL, or those whose tokens are scored */
         uint64_t list;
         const dci_gpu_transform *transform;
-        float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM]; /* times scale */
-        prepared_query prepared[DCI_GPU_MAX_GROUP];
+        float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];  /* times scale */
+        dci_gpu_coded_query coded[DCI_GPU_MAX_GROUP];       /* prepared for the kind of summaries */
+        float wide[DCI_GPU_MAX_GROUP][2 * DCI_GPU_MAX_DIM]; /* as wide as a row */
 } scoring;
 
 static void add(top *t, float score)
@@ -56,46 +51,33 @@ static const unsigned char *chunk_of(const scoring *s, int32_t row, int32_t per)
 
 /* --- queries ---------------------------------------------------------------------------------------------------- */
 
-/* As dci_coder_query, in even steps. */
-static void prepare_codes(const scoring *s, const float *x, prepared_query *out)
-{
-        const dci_gpu_score_args *args = s->args;
-        const size_t dim = (size_t)args->dim;
-        const float *centre =
-                args->centres + ((uint64_t)s->row * (uint64_t)args->n_heads + (uint64_t)s->head) * (uint64_t)dim;
-        float y[DCI_GPU_MAX_DIM];
-        dci_gpu_ref_rotate(dim, args->signs, x, y);
-        dci_gpu_ref_coded(x, centre, dim, y, dim, &out->coded);
-        out->coded.twice_bias = 0;
-        for (size_t j = 0; j < dim; j++)
-                out->coded.twice_bias += ((1 << args->bits) - 1) * out->coded.bytes[j];
-}
-
-static void prepare_rows(const scoring *s, const float *x, prepared_query *out)
+static void prepare_rows(const scoring *s, const float *x, float *out)
 {
         const int32_t dim = s->args->dim, kind = s->args->kind;
         for (int32_t j = 0; j < dim; j++) {
-                out->x[j] = kind == DCI_GPU_MINMAX ? fmaxf(x[j], 0.0f) : x[j];
-                out->x[dim + j] = kind == DCI_GPU_MINMAX       ? fminf(x[j], 0.0f)
-                                  : kind == DCI_GPU_DEVIATIONS ? x[j] /* squared in binary64 */
-                                                               : fabsf(x[j]);
+                out[j] = kind == DCI_GPU_MINMAX ? fmaxf(x[j], 0.0f) : x[j];
+                out[dim + j] = kind == DCI_GPU_MINMAX       ? fminf(x[j], 0.0f)
+                               : kind == DCI_GPU_DEVIATIONS ? x[j] /* squared in binary64 */
+                                                            : fabsf(x[j]);
         }
 }
 
 static void prepare(scoring *s)
 {
         const dci_gpu_score_args *args = s->args;
+        const uint64_t head = (uint64_t)s->row * (uint64_t)args->n_heads + (uint64_t)s->head;
         for (int32_t q = 0; q < args->group; q++) {
                 const uint64_t from = (s->list * (uint64_t)args->group + (uint64_t)q) * args->query_ld;
                 for (int32_t j = 0; j < args->dim; j++)
                         s->queries[q][j] =
                                 args->scale * dci_gpu_load(args->queries, from + (uint64_t)j, args->query_dtype);
                 if (args->kind == DCI_GPU_CODES)
-                        prepare_codes(s, s->queries[q], &s->prepared[q]);
+                        dci_gpu_ref_code_query(s->queries[q], args->centres + head * (uint64_t)args->dim,
+                                               (size_t)args->dim, args->bits, args->signs, &s->coded[q]);
                 else if (args->kind == DCI_GPU_LEARNED)
-                        dci_gpu_learned_query(args, s->transform, s->queries[q], &s->prepared[q].coded);
+                        dci_gpu_learned_query(args, s->transform, s->queries[q], &s->coded[q]);
                 else
-                        prepare_rows(s, s->queries[q], &s->prepared[q]);
+                        prepare_rows(s, s->queries[q], s->wide[q]);
         }
 }
 
@@ -104,34 +86,18 @@ static void prepare(scoring *s)
 static void score_code(const scoring *s, int32_t row, float *out)
 {
         const dci_gpu_score_args *args = s->args;
-        const int32_t bits = args->bits, step = 32 / bits, n_lines = args->dim / step, rows = DCI_CODE_ROWS;
         const int32_t per = DCI_GPU_CHUNK >> args->group_shift; /* rows of a chunk */
-        const int32_t at = row % per, block_bytes = n_lines * 2 * (int32_t)DCI_CODE_LINE;
-        const unsigned char *chunk = chunk_of(s, row, per), *block = chunk + at / rows * block_bytes;
-        const uint16_t *scales = (const uint16_t *)(const void *)(chunk + per / rows * block_bytes);
-        const float scale = dci_bf16_to_float(scales[at]);
-        int32_t sums[DCI_GPU_MAX_GROUP] = {0};
-        for (int32_t j = 0; j < args->dim; j++) {
-                /* Byte i of a line's word holds coordinates i, 4 + i, 8 + i, .. of the line. */
-                const unsigned char *word =
-                        block + dci_code_word((size_t)(at % rows)) + j / step * 2 * (int32_t)DCI_CODE_LINE;
-                const int32_t code = word[j % 4] >> (j % step / 4 * bits) & ((1 << bits) - 1);
-                for (int32_t q = 0; q < args->group; q++)
-                        sums[q] += code * s->prepared[q].coded.bytes[j];
-        }
-        for (int32_t q = 0; q < args->group; q++) {
-                const dci_gpu_coded_query *a = &s->prepared[q].coded;
-                const float product = a->half_step * (float)(2 * sums[q] - a->twice_bias), scaled = scale * product;
-                out[q] = scaled + a->fixed;
-        }
+        const unsigned char *chunk = chunk_of(s, row, per);
+        const uint16_t *scales = (const uint16_t *)(const void *)(chunk + per * args->dim * args->bits / 8);
+        dci_gpu_ref_code_scores(chunk, dci_bf16_to_float(scales[row % per]), (size_t)args->dim, args->bits, row % per,
+                                s->coded, args->group, out);
 }
 
 static void score_learned(const scoring *s, int32_t row, float *out)
 {
         const unsigned char *chunk = chunk_of(s, row, DCI_GPU_CHUNK);
         for (int32_t q = 0; q < s->args->group; q++)
-                out[q] =
-                        dci_gpu_learned_score(s->args, s->transform, chunk, row % DCI_GPU_CHUNK, &s->prepared[q].coded);
+                out[q] = dci_gpu_learned_score(s->args, s->transform, chunk, row % DCI_GPU_CHUNK, &s->coded[q]);
 }
 
 static void score_row(const scoring *s, int32_t row, float *out)
@@ -142,7 +108,7 @@ static void score_row(const scoring *s, int32_t row, float *out)
         const unsigned char *from = chunk_of(s, row, per) + (uint64_t)(row % per) * (uint64_t)width * 2;
         const int32_t n = args->kind == DCI_GPU_DEVIATIONS ? args->dim : width;
         for (int32_t q = 0; q < args->group; q++) {
-                const float *x = s->prepared[q].x;
+                const float *x = s->wide[q];
                 double sum = 0.0, square = 0.0;
                 for (int32_t j = 0; j < n; j++)
                         sum += (double)x[j] * (double)dci_gpu_load(from, (uint64_t)j, args->dtype);

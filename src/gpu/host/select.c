@@ -27,15 +27,6 @@ typedef struct selecting {
         int32_t tokens[DCI_GPU_MAX_LIST];
 } selecting;
 
-/* Maps floats, NaN too, to numbers in the same order; never 0. */
-static uint32_t ordered(float x)
-{
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-        return bits > 0 ? bits : 1;
-}
-
 static float from_ordered(uint32_t bits)
 {
         float x;
@@ -174,18 +165,12 @@ static void sort_best(selecting *c)
 
 static uint64_t key_of(float relevance, int32_t number)
 {
-        return (uint64_t)ordered(relevance) << 32 | ~(uint32_t)number;
+        return (uint64_t)dci_gpu_ordered(relevance) << 32 | ~(uint32_t)number;
 }
 
 static int32_t group_of(uint64_t key)
 {
         return (int32_t) ~(uint32_t)key;
-}
-
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
 }
 
 /* The groups of greatest relevance, best first. */
@@ -250,7 +235,7 @@ static void put_members(selecting *c)
         int32_t *members = args->members + c->list * (uint64_t)args->max_groups, n_selected = 0, filled = 0;
         uint32_t *bits = (uint32_t *)(void *)members;
         for (int32_t g = 0; g < c->n_groups; g++)
-                bits[g] = ordered(relevance_of(c, g));
+                bits[g] = dci_gpu_ordered(relevance_of(c, g));
         while (n_selected < c->n_best && filled < c->room)
                 filled += members_of(c, group_of(c->best[n_selected++]));
         const int64_t reach = (int64_t)n_selected + count_estimated(args, c->n_groups);
@@ -268,7 +253,7 @@ static void put_in_order(selecting *c)
 {
         const dci_gpu_select_args *args = c->args;
         int32_t *positions = args->positions + c->list * (uint64_t)args->stride, n = 0;
-        qsort(c->tokens, (size_t)c->n_tokens, sizeof *c->tokens, by_number);
+        qsort(c->tokens, (size_t)c->n_tokens, sizeof *c->tokens, dci_gpu_by_number);
         for (int32_t i = 0; i < c->n_tokens; i++) /* a damaged file may name a token twice */
                 if (i == 0 || c->tokens[i] != c->tokens[i - 1])
                         positions[n++] = args->sizes.sink + c->tokens[i];
@@ -304,7 +289,7 @@ static void find_units(selecting *c, int32_t n_units, int32_t wanted, int32_t *o
                 offer(c, wanted, key_of(unit_relevance(c, u), u));
         for (int32_t i = 0; i < c->n_best; i++)
                 out[i] = group_of(c->best[i]);
-        qsort(out, (size_t)c->n_best, sizeof *out, by_number);
+        qsort(out, (size_t)c->n_best, sizeof *out, dci_gpu_by_number);
 }
 
 static void select_units(selecting *c)

@@ -23,13 +23,6 @@ typedef struct searching {
         int32_t taken[DCI_GPU_MAX_LIST / 8], tokens[DCI_GPU_MAX_LIST];
 } searching;
 
-static uint32_t ordered(float x)
-{
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-}
-
 /* --- codes -------------------------------------------------------------------------------------------------------- */
 
 static void prepare(searching *s)
@@ -39,14 +32,10 @@ static void prepare(searching *s)
         const float zeros[DCI_GPU_MAX_DIM] = {0.0f};
         for (int32_t q = 0; q < args->score.group; q++) {
                 const uint64_t from = (s->list * (uint64_t)args->score.group + (uint64_t)q) * args->score.query_ld;
-                float x[DCI_GPU_MAX_DIM], y[DCI_GPU_MAX_DIM];
+                float x[DCI_GPU_MAX_DIM];
                 for (size_t j = 0; j < dim; j++)
                         x[j] = args->score.scale * dci_gpu_load(args->score.queries, from + j, args->score.query_dtype);
-                dci_gpu_ref_rotate(dim, args->score.signs, x, y);
-                dci_gpu_ref_coded(x, zeros, dim, y, dim, &s->queries[q]);
-                s->queries[q].twice_bias = 0;
-                for (size_t j = 0; j < dim; j++)
-                        s->queries[q].twice_bias += ((1 << args->score.bits) - 1) * s->queries[q].bytes[j];
+                dci_gpu_ref_code_query(x, zeros, dim, args->score.bits, args->score.signs, &s->queries[q]);
         }
 }
 
@@ -54,23 +43,9 @@ static void prepare(searching *s)
 static void score_row(const searching *s, const unsigned char *codes, const unsigned char *code_scales, int32_t at,
                       float *out)
 {
-        const dci_gpu_tree_args *args = s->args;
-        const int32_t bits = args->score.bits, step = 32 / bits, rows = DCI_CODE_ROWS,
-                      pair = 2 * (int32_t)DCI_CODE_LINE;
-        const unsigned char *block = codes + at / rows * DCI_GPU_TREE_BLOCK_BYTES(args->score.dim, bits);
-        const float scale = dci_bf16_to_float(((const uint16_t *)(const void *)code_scales)[at]);
-        int32_t sums[DCI_GPU_MAX_GROUP] = {0};
-        for (int32_t j = 0; j < args->score.dim; j++) {
-                const unsigned char *word = block + dci_code_word((size_t)(at % rows)) + j / step * pair;
-                const int32_t code = word[j % 4] >> (j % step / 4 * bits) & ((1 << bits) - 1);
-                for (int32_t q = 0; q < args->score.group; q++)
-                        sums[q] += code * s->queries[q].bytes[j];
-        }
-        for (int32_t q = 0; q < args->score.group; q++) {
-                const float product = s->queries[q].half_step * (float)(2 * sums[q] - s->queries[q].twice_bias);
-                const float scaled = scale * product;
-                out[q] = scaled + 0.0f;
-        }
+        const dci_gpu_score_args *args = &s->args->score;
+        dci_gpu_ref_code_scores(codes, dci_bf16_to_float(((const uint16_t *)(const void *)code_scales)[at]),
+                                (size_t)args->dim, args->bits, at, s->queries, args->group, out);
 }
 
 static size_t block_bytes(const searching *s)
@@ -141,7 +116,7 @@ static uint32_t limit_of(const searching *s, int32_t q, int32_t wanted)
         for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
                 int32_t n = 0;
                 for (int32_t i = 0; i < s->n_nodes; i++)
-                        n += ordered(node_scores(s, i)[q]) >= (limit | bit);
+                        n += dci_gpu_ordered(node_scores(s, i)[q]) >= (limit | bit);
                 limit |= n >= wanted ? bit : 0;
         }
         return limit;
@@ -156,7 +131,7 @@ static int32_t open_nodes(const searching *s, int32_t wanted)
         for (int32_t q = 0; q < s->args->score.group && wanted < s->n_nodes; q++) {
                 const uint32_t limit = limit_of(s, q, wanted);
                 for (int32_t i = 0; i < s->n_nodes; i++)
-                        if (ordered(node_scores(s, i)[q]) >= limit)
+                        if (dci_gpu_ordered(node_scores(s, i)[q]) >= limit)
                                 opened[i / 32] |= 1u << (i % 32);
         }
         for (int32_t p = 0; p < s->n_pages && held < s->k; p++)
@@ -193,7 +168,8 @@ static uint64_t key_of(const searching *s, int32_t at, int32_t q)
         const uint64_t page = s->list * (uint64_t)s->args->max_pages + (uint64_t)at;
         const int32_t number = s->args->page_numbers[page];
         return number < 0 ? 0
-                          : (uint64_t)ordered(s->args->page_scores[page * (uint64_t)s->args->score.group + (uint64_t)q])
+                          : (uint64_t)dci_gpu_ordered(
+                                    s->args->page_scores[page * (uint64_t)s->args->score.group + (uint64_t)q])
                                             << 32 |
                                     (uint32_t) ~(uint32_t)number;
 }
@@ -243,12 +219,6 @@ static void interleave(searching *s)
 
 /* --- lists -------------------------------------------------------------------------------------------------------- */
 
-static int by_number(const void *a, const void *b)
-{
-        const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-        return (x > y) - (x < y);
-}
-
 static void put(searching *s)
 {
         const dci_gpu_tree_args *args = s->args;
@@ -260,7 +230,7 @@ static void put(searching *s)
                 ((int32_t *)dci_gpu_of_row(kept->counts, kept->row_bytes, s->row))[s->head] = s->n_tokens;
                 return;
         }
-        qsort(s->tokens, (size_t)s->n_tokens, sizeof *s->tokens, by_number);
+        qsort(s->tokens, (size_t)s->n_tokens, sizeof *s->tokens, dci_gpu_by_number);
         for (int32_t i = 0; i < s->n_tokens; i++)
                 args->select.positions[s->list * (uint64_t)args->select.stride + (uint64_t)i] =
                         args->select.sizes.sink + s->tokens[i];

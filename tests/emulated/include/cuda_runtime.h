@@ -473,15 +473,15 @@ static inline float __fadd_rn(float a, float b)
 }
 static inline float __fsub_rn(float a, float b)
 {
-        return a - b;
+        return emulated_number(a - b);
 }
 static inline float __fmul_rn(float a, float b)
 {
-        return a * b;
+        return emulated_number(a * b);
 }
 static inline float __fdiv_rn(float a, float b)
 {
-        return a / b;
+        return emulated_number(a / b);
 }
 static inline float __fdividef(float a, float b)
 {
@@ -493,7 +493,7 @@ static inline float __fsqrt_rn(float a)
 }
 static inline float __fmaf_rn(float a, float b, float c)
 {
-        return fmaf(a, b, c);
+        return emulated_number(fmaf(a, b, c));
 }
 /* The product of two floats is a double; of the sum's error only the sign is needed (Knuth's two-sum). */
 static inline float __fmaf_rz(float a, float b, float c)

@@ -239,6 +239,21 @@ static __device__ __forceinline__ void read_found(const dci_gpu_select_args &arg
         __syncthreads();
 }
 
+/* The key of a rank, from 1 on, among a few; by the whole block. */
+static __device__ __forceinline__ uint64_t key_among(Shared &s, const unsigned long long *few, int n, uint32_t rank)
+{
+        if ((int)threadIdx.x < n) {
+                const unsigned long long own = few[threadIdx.x];
+                uint32_t better = 0;
+                for (int i = 0; i < n; i++)
+                        better += few[i] > own;
+                if (better + 1 == rank)
+                        s.worst = own;
+        }
+        __syncthreads();
+        return s.worst;
+}
+
 /* The least of the wanted keys, of n of which all that share its bin, and so many more, are there; the bin is known. A
  * few keys of a bin are compared each with each. */
 template <int HOW>
@@ -253,17 +268,7 @@ static __device__ __forceinline__ uint64_t worst_of_bin(const Job &job, Shared &
                 if (r.keys[i] >= everything && bin_of<HOW>(job, (uint32_t)(r.keys[i] >> 32)) == bin)
                         few[atomicAdd(&s.count, 1u)] = r.keys[i];
         __syncthreads();
-        const int within = (int)s.count;
-        if ((int)threadIdx.x < within) {
-                const unsigned long long own = few[threadIdx.x];
-                uint32_t rank = 0;
-                for (int i = 0; i < within; i++)
-                        rank += few[i] > own;
-                if (rank + 1 == wanted)
-                        s.worst = own;
-        }
-        __syncthreads();
-        return s.worst;
+        return key_among(s, few, (int)s.count, wanted);
 }
 
 /* visit(bits, group) for the whole list. */
@@ -359,7 +364,8 @@ static __device__ __forceinline__ uint64_t key_at_rank(const Job &job, Shared &s
         visit([&](uint32_t bits, int) { count_bits<HOW>(s, job, bits); });
         __syncthreads();
         find_bin(s, wanted);
-        const int bin = (int)s.bin, rank = (int)(wanted - s.before), within = (int)s.within;
+        const int bin = (int)s.bin, within = (int)s.within;
+        const uint32_t rank = wanted - s.before;
         __syncthreads(); /* all have read */
         if (within > n_threads)
                 return narrow(s, everything, ~0ull, wanted, wanted, [&](auto count) {
@@ -370,16 +376,7 @@ static __device__ __forceinline__ uint64_t key_at_rank(const Job &job, Shared &s
                         few[atomicAdd(&s.count, 1u)] = key_of(bits, group);
         });
         __syncthreads();
-        if ((int)threadIdx.x < within) {
-                const unsigned long long own = few[threadIdx.x];
-                int better = 0;
-                for (int i = 0; i < within; i++)
-                        better += few[i] > own;
-                if (better + 1 == rank)
-                        s.worst = own;
-        }
-        __syncthreads();
-        return s.worst;
+        return key_among(s, few, within, rank);
 }
 
 /* How many of the ranked groups are selected: those that begin before the room is full. Their keys say where they

@@ -34,6 +34,7 @@ struct Shared {
         float most[DCI_GPU_MAX_GROUP], lse[DCI_GPU_MAX_GROUP]; /* by query head; lse in powers of two, less most */
         uint32_t count;                                        /* keys collected */
         uint32_t bin, before, within;
+        uint32_t smaller; /* pairs of candidates */
         unsigned long long furthest, worst;
         int last;
         int n_tokens; /* of the list */

@@ -55,13 +55,48 @@ static __device__ __forceinline__ uint32_t begin_bins(Shared &s, uint32_t first)
         return total;
 }
 
-/* Writes n candidates, ascending and each once, as positions; returns how many there are. They are marked in `bits`,
- * window_words words at most, and counted in bins of as few words as there are bins for. */
+/* Writes n candidates, ascending, as positions: each is compared with each, by two threads. False: some are twice there,
+ * or are none (of n different ones, the smaller ones are n (n - 1) / 2 in all). */
+static __device__ __forceinline__ bool put_few_in_order(Shared &s, const int32_t *tokens, int n, int n_candidates,
+                                                        int sink, int32_t *out)
+{
+        const int i = threadIdx.x >> 1, half = threadIdx.x & 1, fours = n / 4, middle = (fours + 1) / 2;
+        if (threadIdx.x == 0)
+                s.smaller = 0;
+        __syncthreads(); /* tokens are there */
+        const int own = i < n ? tokens[i] : 0, end = i >= n ? 0 : half == 0 ? middle : fours;
+        uint32_t before = 0;
+#pragma unroll 4
+        for (int j = half == 0 ? 0 : middle; j < end; j++) {
+                const int4 x = reinterpret_cast<const int4 *>(tokens)[j];
+                before += (x.x < own) + (x.y < own) + (x.z < own) + (x.w < own);
+        }
+        for (int j = 4 * fours + half; j < n && i < n; j += 2)
+                before += tokens[j] < own;
+        before += __shfl_xor_sync(all_lanes, before, 1);
+        const bool writes = i < n && half == 0, is_one = (uint32_t)own < (uint32_t)n_candidates;
+        const uint32_t smaller =
+                __reduce_add_sync(all_lanes, writes ? before + (is_one ? 0 : n_threads * n_threads) : 0);
+        if ((threadIdx.x & 31) == 0 && smaller > 0)
+                atomicAdd(&s.smaller, smaller);
+        __syncthreads();
+        if (s.smaller != (uint32_t)(n * (n - 1) / 2))
+                return false;
+        if (writes)
+                out[before] = sink + own;
+        return true;
+}
+
+/* Writes n candidates, ascending and each once, as positions; returns how many there are. Many are marked in
+ * `bits`, window_words words at most, and counted in bins of as few words as there are bins for. */
 static __device__ __forceinline__ uint32_t put_in_order(Shared &s, uint32_t *bits, int32_t *tokens, int n,
                                                         int n_candidates, int sink, int32_t *out)
 {
         constexpr int window = window_words * 32;
         uint32_t written = 0;
+        if (n <= n_threads / 2 && reinterpret_cast<uintptr_t>(tokens) % 16 == 0 &&
+            put_few_in_order(s, tokens, n, n_candidates, sink, out))
+                return (uint32_t)n;
         for (int base = 0; base < n_candidates; base += window) {
                 const int here = min(n_candidates - base, window);
                 int shift = 5;

@@ -19,10 +19,9 @@ static dci_status check_tree(const dci_gpu_tree_args *args)
                                 "lists of %d tokens in pages of 2^%d for %d query heads, expected %d pages "
                                 "of all heads at most",
                                 args->select.stride, args->page_shift, score->group, TREE_RANKED);
-        if (score->n_parts < 1 || score->n_parts > DCI_GPU_MAX_PARTS || args->page_parts < 1 ||
-            args->page_parts > DCI_GPU_MAX_PARTS)
-                return dci_fail(DCI_ERR_LIMIT, "%d and %d parts, expected 1 to %d", score->n_parts, args->page_parts,
-                                DCI_GPU_MAX_PARTS);
+        if (args->page_parts < 1 || args->page_parts > DCI_GPU_MAX_PARTS || args->max_pages >= 1 << 24)
+                return dci_fail(DCI_ERR_LIMIT, "%d parts of %d pages, expected 1 to %d of fewer than 2^24",
+                                args->page_parts, args->max_pages, DCI_GPU_MAX_PARTS);
         if (score->n_sequences > UINT16_MAX || score->n_heads > UINT16_MAX)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d of each",
                                 score->n_sequences, score->n_heads, UINT16_MAX);

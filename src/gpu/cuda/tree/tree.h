@@ -9,7 +9,8 @@
 /* Pages that all heads of a list rank together, at most: heads x pages. */
 #define TREE_RANKED 4096
 
-/* Words of scores, and of pages' numbers, that the last block of a list keeps in shared memory, at most. */
+/* Words of pages' scores and numbers that the last block of a list keeps in shared memory, at most: two blocks fit on a
+ * multiprocessor. */
 #define TREE_STAGED 16384
 
 /* Shared memory that the last block of a list needs beyond the kernel's own: keys of pages, pages and staged scores, in
@@ -24,14 +25,19 @@ static __host__ __device__ inline size_t ranked_bytes(int n)
 
 static __host__ __device__ inline size_t rank_bytes(int n, int staged)
 {
-        const size_t ranked = ranked_bytes(n) + (size_t)staged * 4, bits = TREE_WINDOW_BYTES;
+        const size_t ranked = ranked_bytes(n) + ((size_t)staged * 4 + 15) / 16 * 16, bits = TREE_WINDOW_BYTES;
         return ranked > bits ? ranked : bits;
+}
+
+static __host__ __device__ inline size_t taken_bytes(int k)
+{
+        return ((size_t)k * 4 + 15) / 16 * 16;
 }
 
 static __host__ __device__ inline size_t list_bytes(int stride, int page_shift, int group, int staged)
 {
         const int k = stride >> page_shift;
-        return rank_bytes(k * group, staged) + (size_t)k * 4 + (size_t)stride * 4;
+        return rank_bytes(k * group, staged) + taken_bytes(k) + (size_t)stride * 4;
 }
 
 #ifdef __cplusplus

@@ -60,7 +60,6 @@ template <int D, int Q> struct NodesShared {
                 CodedQueries<D, Q> queries;
                 RankShared rank;
         };
-        int last;
 };
 
 /* The part that has a node. */
@@ -91,7 +90,7 @@ static __device__ __forceinline__ uint32_t mark_nodes(const dci_gpu_tree_args &a
         constexpr int EACH = 8;
         uint32_t *opened = a.opened + (uint64_t)job.list * (a.score.max_groups / 32);
         uint32_t held = 0;
-        for (int base = threadIdx.x & ~31; base < job.n_nodes; base += EACH * SCORE_THREADS) {
+        for (int base = threadIdx.x & ~31; base < job.n_nodes; base += EACH * SCORE_THREADS) { /* the warp's first */
                 const int first = base + (threadIdx.x & 31);
                 uint32_t marks = all ? ~0u : 0;
                 for (int q = 0; q < r.group && !all; q++) {
@@ -99,6 +98,8 @@ static __device__ __forceinline__ uint32_t mark_nodes(const dci_gpu_tree_args &a
 #pragma unroll
                         for (int j = 0; j < EACH; j++) {
                                 const int node = first + j * SCORE_THREADS;
+                                if (base + j * SCORE_THREADS >= job.n_nodes)
+                                        break;
                                 if (node < job.n_nodes && ordered(r.score_of(node, q)) >= limit)
                                         marks |= 1u << j;
                         }
@@ -106,9 +107,11 @@ static __device__ __forceinline__ uint32_t mark_nodes(const dci_gpu_tree_args &a
 #pragma unroll
                 for (int j = 0; j < EACH; j++) {
                         const int node = first + j * SCORE_THREADS;
+                        if (base + j * SCORE_THREADS >= job.n_nodes)
+                                break;
                         const bool is_opened = node < job.n_nodes && (marks >> j & 1) != 0;
                         const uint32_t word = __ballot_sync(SCORE_ALL, is_opened);
-                        if ((threadIdx.x & 31) == 0 && node < job.n_nodes)
+                        if ((threadIdx.x & 31) == 0)
                                 opened[node / 32] = word;
                         if (j < early_nodes && base < SCORE_THREADS && is_opened)
                                 held += (uint32_t)n_pages[j < early_nodes ? j : 0];
@@ -178,46 +181,50 @@ static __device__ __forceinline__ void open_best(const dci_gpu_tree_args &a, con
         }
 }
 
-static __device__ __forceinline__ void load_early(const dci_gpu_tree_args &a, const TreeJob &job,
-                                                  const ScoreTable &table, int block_bytes, int (&n_pages)[early_nodes])
-{
-#pragma unroll
-        for (int j = 0; j < early_nodes; j++) {
-                const int node = (int)threadIdx.x + j * SCORE_THREADS;
-                n_pages[j] = node < job.n_nodes ? pages_of(a, job, table, block_bytes, node) : 0;
-        }
-}
-
 /* More nodes than shared memory has room for. */
 static __device__ __noinline__ void open_many(const dci_gpu_tree_args &a, const TreeJob &job, const ScoreTable &table,
                                               RankShared &s, int block_bytes, const float *scores)
 {
         int n_pages[early_nodes];
-        load_early(a, job, table, block_bytes, n_pages);
+#pragma unroll
+        for (int j = 0; j < early_nodes; j++) {
+                const int node = (int)threadIdx.x + j * SCORE_THREADS;
+                n_pages[j] = node < job.n_nodes ? pages_of(a, job, table, block_bytes, node) : 0;
+        }
         open_best(a, job, table, s, block_bytes, Ranked<false>{scores, nullptr, job.n_nodes, a.score.group}, n_pages);
 }
 
-static __device__ __forceinline__ void open_nodes(const dci_gpu_tree_args &a, const TreeJob &job,
-                                                  const ScoreTable &table, RankShared &s, int block_bytes,
-                                                  float *staged, int room)
+/* Sums of a block of rows to scores, at to[row * row_step + head * head_step]. */
+template <int D, int Q>
+static __device__ __forceinline__ void put_nodes(const CodedQueries<D, Q> &queries, const CodedSums<Q> &sums,
+                                                 const float (&scale)[4], int block, int lane, int n, int group,
+                                                 float *to, int row_step, int head_step)
 {
-        const int group = a.score.group;
-        const float *scores = a.score.scores + (uint64_t)job.list * a.score.max_groups * group;
-        if (job.n_nodes * group > room) {
-                open_many(a, job, table, s, block_bytes, scores);
-                return;
+        const int g = lane >> 2, c = lane & 3, first = CODE_ROWS * block + 4 * g + (Q == 4 && c >= 2 ? 2 : 0);
+#pragma unroll
+        for (int t = 0; t < (Q == 16 ? 2 : 1); t++) {
+                const int q = Q == 4 ? 2 * (c & 1) : 8 * t + 2 * c;
+                const int2 offset = *reinterpret_cast<const int2 *>(queries.offset + q);
+                const float2 half = *reinterpret_cast<const float2 *>(queries.half + q);
+#pragma unroll
+                for (int i = 0; i < (Q == 4 ? 2 : 4); i++) {
+                        float *at = to + (int64_t)(first + i) * row_step + q * head_step;
+                        if (first + i < n && q < group)
+                                at[0] = score_of(sum_at<Q>(sums, t, i, 0, c), offset.x, half.x, 0.0f, scale[i]);
+                        if (first + i < n && q + 1 < group)
+                                at[head_step] = score_of(sum_at<Q>(sums, t, i, 1, c), offset.y, half.y, 0.0f, scale[i]);
+                }
         }
-        int n_pages[early_nodes];
-        load_early(a, job, table, block_bytes, n_pages);
-        stage_scores(scores, job.n_nodes, group, staged);
-        __syncthreads();
-        open_best(a, job, table, s, block_bytes, Ranked<true>{staged, nullptr, job.n_nodes, group}, n_pages);
 }
 
+/* Blocks of rows that a warp requests at once: of a thousand nodes, all. */
+template <int D, int BITS> constexpr int nodes_each = Shape<D, BITS>::LOADS > 4 ? 1 : 3;
+
 template <int D, int BITS, int Q>
-static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
+static __global__ void __launch_bounds__(SCORE_THREADS, 1)
         nodes_kernel(const __grid_constant__ dci_gpu_tree_args a, const __grid_constant__ int room)
 {
+        constexpr int EACH = nodes_each<D, BITS>, block_bytes = Shape<D, BITS>::BLOCK_BYTES;
         PTX_DYNAMIC_SHARED(16, unsigned char, dynamic);
         __shared__ __align__(16) unsigned char memory[sizeof(NodesShared<D, Q>)];
         auto &s = *reinterpret_cast<NodesShared<D, Q> *>(memory);
@@ -226,21 +233,27 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
         if (!score_begins(a.score, job))
                 return;
         const uint64_t policy = once_policy();
-        const ScoreRange range = score_range_of((job.n_nodes + CODE_ROWS - 1) / CODE_ROWS, blockIdx.x, a.score.n_parts);
+        const int group = a.score.group, n_blocks = (job.n_nodes + CODE_ROWS - 1) / CODE_ROWS;
         Turned<D> turned;
-        CodedRows<Shape<D, BITS>::LOADS, Q> codes;
+        CodedRows<Shape<D, BITS>::LOADS, Q> codes[EACH];
         if (warp < Q)
                 turned.load(a.score, job, lane);
-        const int n_chunks = (job.n_nodes + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
-        s.table.fill(a.score.summaries, job, 0, min(n_chunks, SCORE_TABLE));
+        s.table.fill(a.score.summaries, job, 0, min((job.n_nodes + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK, SCORE_TABLE));
         __syncthreads();
-        const auto load = [&](int block) {
-                const unsigned char *base = node_part(a, job, s.table, block * CODE_ROWS);
-                codes.load(base, Shape<D, BITS>::BLOCK_BYTES, block % CODE_BLOCKS, Shape<D, BITS>::LINES, g, c, policy);
+        const auto load = [&](CodedRows<Shape<D, BITS>::LOADS, Q> &rows, int block) {
+                rows.load(node_part(a, job, s.table, block * CODE_ROWS), block_bytes, block % CODE_BLOCKS,
+                          Shape<D, BITS>::LINES, g, c, policy);
         };
-        int block = range.first + warp;
-        if (block < range.last)
-                load(block);
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+                if (warp + e * SCORE_WARPS < n_blocks)
+                        load(codes[e], warp + e * SCORE_WARPS);
+        int n_pages[early_nodes];
+#pragma unroll
+        for (int j = 0; j < early_nodes; j++) {
+                const int node = (int)threadIdx.x + j * SCORE_THREADS;
+                n_pages[j] = node < job.n_nodes ? pages_of(a, job, s.table, block_bytes, node) : 0;
+        }
         ptx_take_turn();
         if (warp < Q)
                 turned.raw.load(a.score, job.list, warp, lane, D / 32);
@@ -248,31 +261,33 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 turned.put(a.score, s.queries, warp, BITS, lane);
         __syncthreads();
         Operands<D, BITS, Q> queries;
-        Scores<Q> scores;
         queries.take(s.queries, lane);
-        scores.begin(a.score, job, job.n_nodes, c);
-        for (; block < range.last; block += SCORE_WARPS) {
-                CodedSums<Q> sums;
-                float scale[4];
+        float *staged = reinterpret_cast<float *>(dynamic),
+              *scores = a.score.scores + (uint64_t)job.list * a.score.max_groups * group;
+        const bool fits = job.n_nodes * group <= room;
+        for (int first = warp; first < n_blocks; first += EACH * SCORE_WARPS)
 #pragma unroll
-                for (int i = 0; i < (Q == 4 ? 2 : 4); i++)
-                        scale[i] = codes.scale(i);
-                queries.multiply(codes.words, sums);
-                if (block + SCORE_WARPS < range.last)
-                        load(block + SCORE_WARPS);
-                finish_codes<D, Q>(a.score, s.queries, sums, scale, block, lane, scores);
-        }
-        /* The barrier orders the block's writes before the one thread that says so to the device. */
+                for (int e = 0; e < EACH; e++) {
+                        const int block = first + e * SCORE_WARPS, next = block + EACH * SCORE_WARPS;
+                        if (block >= n_blocks)
+                                break;
+                        CodedSums<Q> sums;
+                        float scale[4];
+#pragma unroll
+                        for (int i = 0; i < (Q == 4 ? 2 : 4); i++)
+                                scale[i] = codes[e].scale(i);
+                        queries.multiply(codes[e].words, sums);
+                        if (next < n_blocks)
+                                load(codes[e], next);
+                        put_nodes<D, Q>(s.queries, sums, scale, block, lane, job.n_nodes, group, fits ? staged : scores,
+                                        fits ? 1 : group, fits ? job.n_nodes : 1);
+                }
         __syncthreads();
-        int32_t *arrived = a.arrived + 4 * (uint64_t)job.list;
-        if (threadIdx.x == 0)
-                s.last = ptx_arrive(arrived) == a.score.n_parts - 1;
-        __syncthreads();
-        if (s.last == 0)
-                return;
-        open_nodes(a, job, s.table, s.rank, Shape<D, BITS>::BLOCK_BYTES, reinterpret_cast<float *>(dynamic), room);
-        if (threadIdx.x == 0)
-                arrived[0] = 0;
+        if (fits)
+                open_best(a, job, s.table, s.rank, block_bytes, Ranked<true>{staged, nullptr, job.n_nodes, group},
+                          n_pages);
+        else
+                open_many(a, job, s.table, s.rank, block_bytes, scores);
 }
 
 #endif

@@ -6,6 +6,8 @@
 
 #include "gpu/cuda/tree/tree_nodes.cuh"
 
+#define TREE_BLOCK (1 << 24) /* in a list's count: one block that is done; the rest are opened pages */
+
 /* A unit of rows that has opened pages: where their scores go, and which they are. */
 struct OpenUnit {
         int unit, at;
@@ -23,7 +25,7 @@ template <int D, int Q> struct PagesShared {
                 } scan;
                 RankShared rank;
         };
-        int last;
+        int before; /* of the list's count, when the block arrives */
 };
 
 template <int D, int Q>
@@ -209,7 +211,7 @@ static __device__ __forceinline__ void score_units(const dci_gpu_tree_args &a, c
                 if (warp < n)
                         load(warp, 0);
                 if (threadIdx.x == 0 && n > 0)
-                        s.scan.base = atomicAdd(a.arrived + 4 * (uint64_t)job.list + 2, n_pages);
+                        s.scan.base = atomicAdd(a.arrived + job.list, n_pages) & (TREE_BLOCK - 1);
                 __syncthreads(); /* codes are on their way */
                 for (int i = warp, b = 0; i < n;) {
                         const int next = b + 1 < n_blocks ? i : i + SCORE_WARPS, next_b = b + 1 < n_blocks ? b + 1 : 0;
@@ -259,28 +261,49 @@ static __device__ __forceinline__ int take_tokens(const dci_gpu_tree_args &a, co
         return (int)n;
 }
 
-/* Scores and numbers of n pages to shared memory. Reads do not wait for each other. */
+/* Scores of n rows to shared memory. */
+static __device__ __noinline__ void stage_others(const float *from, int n, int group, float *to)
+{
+#pragma unroll 4
+        for (int i = threadIdx.x; i < n * group; i += SCORE_THREADS)
+                to[i % group * n + i / group] = __ldcg(from + i);
+}
+
+/* Scores and numbers of pages to shared memory. Reads do not wait for each other. */
 static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &pages, float *to)
 {
         constexpr int EACH = 4;
-        int32_t *numbers = reinterpret_cast<int32_t *>(to + pages.n * pages.group);
-        int first[EACH];
+        const int n = pages.n;
+        const bool fours = pages.group == 4; /* aligned to 16 bytes (args/tree.h) */
+        int32_t *numbers = reinterpret_cast<int32_t *>(to + n * pages.group);
+        for (int base = threadIdx.x; base < n; base += EACH * SCORE_THREADS) {
+                float4 x[EACH];
+                int number[EACH];
 #pragma unroll
-        for (int j = 0; j < EACH; j++) {
-                const int i = (int)threadIdx.x + j * SCORE_THREADS;
-                first[j] = i < pages.n ? __ldcg(pages.numbers + i) : -1;
-        }
-        stage_scores(pages.x, pages.n, pages.group, to);
+                for (int j = 0; j < EACH; j++) {
+                        const int i = base + j * SCORE_THREADS;
+                        if (i < n)
+                                number[j] = __ldcg(pages.numbers + i);
+                        if (i < n && fours)
+                                x[j] = __ldcg(reinterpret_cast<const float4 *>(pages.x) + i);
+                }
 #pragma unroll
-        for (int j = 0; j < EACH; j++) {
-                const int i = (int)threadIdx.x + j * SCORE_THREADS;
-                if (i < pages.n)
-                        numbers[i] = first[j];
+                for (int j = 0; j < EACH; j++) {
+                        const int i = base + j * SCORE_THREADS;
+                        if (i < n)
+                                numbers[i] = number[j];
+                        if (i < n && fours) {
+                                to[i] = x[j].x;
+                                to[n + i] = x[j].y;
+                                to[2 * n + i] = x[j].z;
+                                to[3 * n + i] = x[j].w;
+                        }
+                }
         }
-        for (int i = (int)threadIdx.x + EACH * SCORE_THREADS; i < pages.n; i += SCORE_THREADS)
-                numbers[i] = __ldcg(pages.numbers + i);
+        if (!fours)
+                stage_others(pages.x, n, pages.group, to);
         __syncthreads();
-        return {to, numbers, pages.n, pages.group};
+        return {to, numbers, n, pages.group};
 }
 
 /* Pages that shared memory has no room for. */
@@ -291,10 +314,10 @@ static __device__ __noinline__ void sort_many(const Ranked<false> &pages, RankSh
 
 template <int D, int Q>
 static __device__ __forceinline__ void write_list(const dci_gpu_tree_args &a, const TreeJob &job, PagesShared<D, Q> &s,
-                                                  unsigned char *dynamic, int room)
+                                                  unsigned char *dynamic, int room, int n_opened)
 {
         const ListRooms r = list_rooms(dynamic, a, room);
-        const int n_opened = __ldcg(a.arrived + 4 * (uint64_t)job.list + 2), group = a.score.group;
+        const int group = a.score.group;
         const uint64_t first = (uint64_t)job.list * a.max_pages;
         const Ranked<false> pages = {a.page_scores + first * group, a.page_numbers + first, n_opened, group};
         if (n_opened * (group + 1) <= room)
@@ -351,16 +374,14 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 return;
         score_units<D, BITS, Q>(a, job, s, queries, owners);
         __syncthreads();
-        int32_t *arrived = a.arrived + 4 * (uint64_t)job.list;
         if (threadIdx.x == 0)
-                s.last = ptx_arrive(arrived + 1) == (int)gridDim.x - 1;
+                s.before = ptx_arrive(a.arrived + job.list, TREE_BLOCK);
         __syncthreads();
-        if (s.last == 0)
+        if (s.before / TREE_BLOCK != (int)gridDim.x - 1)
                 return;
-        write_list<D, Q>(a, job, s, dynamic, room);
-        __syncthreads();
+        write_list<D, Q>(a, job, s, dynamic, room, s.before & (TREE_BLOCK - 1));
         if (threadIdx.x == 0)
-                arrived[1] = arrived[2] = 0;
+                a.arrived[job.list] = 0;
 }
 
 #endif

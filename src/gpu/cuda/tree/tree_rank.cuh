@@ -51,39 +51,6 @@ template <bool STAGED> struct Ranked {
         }
 };
 
-/* Scores of n rows to shared memory, as many reads at a time as there are registers for. */
-static __device__ __forceinline__ void stage_scores(const float *from, int n, int group, float *to)
-{
-        constexpr int AT_ONCE = 8;
-        const bool whole = group % 4 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0;
-        const int per = whole ? group / 4 : group, n_reads = n * per;
-        for (int base = threadIdx.x; base < n_reads; base += AT_ONCE * SCORE_THREADS) {
-                float4 x[AT_ONCE];
-#pragma unroll
-                for (int j = 0; j < AT_ONCE; j++) {
-                        const int i = base + j * SCORE_THREADS;
-                        x[j] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                        if (i < n_reads && whole)
-                                x[j] = __ldcg(reinterpret_cast<const float4 *>(from) + i);
-                        else if (i < n_reads)
-                                x[j].x = __ldcg(from + i);
-                }
-#pragma unroll
-                for (int j = 0; j < AT_ONCE; j++) {
-                        const int i = base + j * SCORE_THREADS, row = per == 1 ? i : i / per, q = i - row * per;
-                        if (i >= n_reads)
-                                continue;
-                        float *at = to + (whole ? 4 * q : q) * n + row;
-                        at[0] = x[j].x;
-                        if (whole) {
-                                at[n] = x[j].y;
-                                at[2 * n] = x[j].z;
-                                at[3 * n] = x[j].w;
-                        }
-                }
-        }
-}
-
 /* A head's scores and their numbers, of the thread's rows: four at a time, so that their reads do not wait for each
  * other. */
 template <class R, class F> static __device__ __forceinline__ void for_scores(const R &r, int q, bool there, F &&use)
@@ -106,6 +73,13 @@ template <class R, class F> static __device__ __forceinline__ void for_scores(co
         }
 }
 
+/* Where a bin's count is: a lane's eight bins are in the same bank for all lanes. */
+static __device__ __forceinline__ int bin_at(int bin)
+{
+        static_assert(TREE_BINS == 8 * 32, "eight bins for each lane");
+        return (bin & 7) << 5 | bin >> 3;
+}
+
 static __device__ __forceinline__ int even_bin(float x, float most, float scale)
 {
         return (int)fminf(__fmul_rn(__fsub_rn(most, x), scale), (float)(TREE_BINS - 1));
@@ -120,14 +94,11 @@ template <class R> static __device__ __forceinline__ void find_range(const R &r,
                 least = fminf(least, x);
                 most = fmaxf(most, x);
         });
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2) {
-                least = fminf(least, __shfl_xor_sync(SCORE_ALL, least, d));
-                most = fmaxf(most, __shfl_xor_sync(SCORE_ALL, most, d));
-        }
+        const uint32_t low = __reduce_min_sync(SCORE_ALL, ordered(least)),
+                       high = __reduce_max_sync(SCORE_ALL, ordered(most));
         if ((threadIdx.x & 31) == 0) {
-                s.least[warp] = least;
-                s.most[warp] = most;
+                s.least[warp] = from_ordered(low);
+                s.most[warp] = from_ordered(high);
         }
 }
 
@@ -135,11 +106,12 @@ template <class R> static __device__ __forceinline__ void find_range(const R &r,
 static __device__ __forceinline__ void find_even_bin(RankShared &s, int head, uint32_t wanted)
 {
         const int lane = threadIdx.x & 31;
-        constexpr int each = TREE_BINS / 32;
-        uint32_t own = 0;
+        uint32_t n[8], own = 0;
 #pragma unroll
-        for (int i = 0; i < each; i++)
-                own += s.bins[head][each * lane + i];
+        for (int i = 0; i < 8; i++) {
+                n[i] = s.bins[head][bin_at(8 * lane + i)];
+                own += n[i];
+        }
         uint32_t sum = own;
 #pragma unroll
         for (int d = 1; d < 32; d *= 2) {
@@ -148,14 +120,16 @@ static __device__ __forceinline__ void find_even_bin(RankShared &s, int head, ui
                         sum += before;
         }
         uint32_t before = sum - own;
-        for (int i = 0; i < each; i++) {
-                const uint32_t within = s.bins[head][each * lane + i];
-                if (before < wanted && wanted <= before + within) {
-                        s.bin[head] = (uint32_t)(each * lane + i);
+        if (wanted <= before || wanted > sum)
+                return;
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+                if (before < wanted && wanted <= before + n[i]) {
+                        s.bin[head] = (uint32_t)(8 * lane + i);
                         s.left[head] = wanted - before;
-                        s.within[head] = within;
+                        s.within[head] = n[i];
                 }
-                before += within;
+                before += n[i];
         }
 }
 
@@ -188,7 +162,8 @@ template <class R> static __device__ __forceinline__ void find_limits(const R &r
                 }
                 const float range = __fsub_rn(most, least);
                 const float scale = range > 1e-30f && range < 1e30f ? __fdiv_rn((float)TREE_BINS, range) : 0.0f;
-                for_scores(r, q, there, [&](float x, int) { atomicAdd(&s.bins[head][even_bin(x, most, scale)], 1u); });
+                for_scores(r, q, there,
+                           [&](float x, int) { atomicAdd(&s.bins[head][bin_at(even_bin(x, most, scale))], 1u); });
                 __syncthreads();
                 if (there && t < 32)
                         find_even_bin(s, head, (uint32_t)wanted);
@@ -247,7 +222,7 @@ static __device__ __forceinline__ ListRooms list_rooms(unsigned char *base, cons
         r.scores = reinterpret_cast<float *>(base + ranked_bytes(n));
         r.bits = reinterpret_cast<uint32_t *>(base);
         r.taken = reinterpret_cast<int32_t *>(base + rank_bytes(n, staged));
-        r.tokens = r.taken + k;
+        r.tokens = reinterpret_cast<int32_t *>(base + rank_bytes(n, staged) + taken_bytes(k));
         return r;
 }
 

@@ -65,9 +65,10 @@ static inline void ptx_store_four_kept(float *at, float4 x)
 {
         *reinterpret_cast<float4 *>(at) = x;
 }
-static inline int ptx_arrive(int32_t *at)
+static inline int ptx_arrive(int32_t *at, int32_t n = 1)
 {
-        return (*at)++;
+        *at += n;
+        return *at - n;
 }
 static inline void ptx_copy16_begin(uint32_t to, const unsigned char *from)
 {
