@@ -90,9 +90,11 @@ static __device__ __forceinline__ uint32_t mark_nodes(const dci_gpu_tree_args &a
         constexpr int EACH = 8;
         uint32_t *opened = a.opened + (uint64_t)job.list * (a.score.max_groups / 32);
         uint32_t held = 0;
+#pragma unroll 1
         for (int base = threadIdx.x & ~31; base < job.n_nodes; base += EACH * SCORE_THREADS) { /* the warp's first */
                 const int first = base + (threadIdx.x & 31);
                 uint32_t marks = all ? ~0u : 0;
+#pragma unroll 1
                 for (int q = 0; q < r.group && !all; q++) {
                         const uint32_t limit = (uint32_t)(s.limits[q] >> 32);
 #pragma unroll
@@ -159,6 +161,7 @@ static __device__ __forceinline__ void open_best(const dci_gpu_tree_args &a, con
         int wanted = max((int)(DCI_GPU_TREE_SHARE * (double)job.n_candidates), DCI_GPU_TREE_FEWEST);
         if (a.field_of_view > 0)
                 wanted = a.field_of_view;
+#pragma unroll 1
         for (;; wanted *= 2) {
                 const bool all = wanted >= job.n_nodes, whole = job.n_candidates == job.n_grouped;
                 uint32_t total, later;
@@ -265,6 +268,7 @@ static __global__ void __launch_bounds__(SCORE_THREADS, 1)
         float *staged = reinterpret_cast<float *>(dynamic),
               *scores = a.score.scores + (uint64_t)job.list * a.score.max_groups * group;
         const bool fits = job.n_nodes * group <= room;
+#pragma unroll 1
         for (int first = warp; first < n_blocks; first += EACH * SCORE_WARPS)
 #pragma unroll
                 for (int e = 0; e < EACH; e++) {

@@ -181,6 +181,7 @@ static __device__ __forceinline__ void score_units(const dci_gpu_tree_args &a, c
         const int lane_page = n_blocks > 1 ? 0 : 4 * g >> a.page_shift; /* of its rows */
         const uint64_t policy = once_policy();
         int unit = (int)(threadIdx.x * gridDim.x + blockIdx.x);
+#pragma unroll 1
         for (int base = 0; base < n_units; base += step, unit += step) {
                 if (base > 0) {
                         owners_of<D, Q>(a, job, s, block_bytes, unit, owners);
@@ -213,6 +214,7 @@ static __device__ __forceinline__ void score_units(const dci_gpu_tree_args &a, c
                 if (threadIdx.x == 0 && n > 0)
                         s.scan.base = atomicAdd(a.arrived + job.list, n_pages) & (TREE_BLOCK - 1);
                 __syncthreads(); /* codes are on their way */
+#pragma unroll 1
                 for (int i = warp, b = 0; i < n;) {
                         const int next = b + 1 < n_blocks ? i : i + SCORE_WARPS, next_b = b + 1 < n_blocks ? b + 1 : 0;
                         const int4 own = ids;
@@ -243,6 +245,7 @@ static __device__ __forceinline__ int take_tokens(const dci_gpu_tree_args &a, co
                                                   const ListRooms &r, int n_pages)
 {
         uint32_t n = 0, total;
+#pragma unroll 1
         for (int base = 0; base < n_pages << a.page_shift; base += SCORE_THREADS) {
                 const int i = base + (int)threadIdx.x;
                 int id = INT32_MAX;
@@ -276,6 +279,7 @@ static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &
         const int n = pages.n;
         const bool fours = pages.group == 4; /* aligned to 16 bytes (args/tree.h) */
         int32_t *numbers = reinterpret_cast<int32_t *>(to + n * pages.group);
+#pragma unroll 1
         for (int base = threadIdx.x; base < n; base += EACH * SCORE_THREADS) {
                 float4 x[EACH];
                 int number[EACH];
@@ -306,10 +310,10 @@ static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &
         return {to, numbers, n, pages.group};
 }
 
-/* Pages that shared memory has no room for. */
+/* Long lists, and pages that shared memory has no room for. */
 static __device__ __noinline__ void sort_many(const Ranked<false> &pages, RankShared &s, const ListRooms &r, int k)
 {
-        sort_pages(pages, s, r, k);
+        sort_pages(pages, s, r, k, k <= bounded_pages);
 }
 
 template <int D, int Q>
@@ -320,8 +324,8 @@ static __device__ __forceinline__ void write_list(const dci_gpu_tree_args &a, co
         const int group = a.score.group;
         const uint64_t first = (uint64_t)job.list * a.max_pages;
         const Ranked<false> pages = {a.page_scores + first * group, a.page_numbers + first, n_opened, group};
-        if (n_opened * (group + 1) <= room)
-                sort_pages(stage_pages(pages, r.scores), s.rank, r, job.k);
+        if (n_opened * (group + 1) <= room && job.k <= bounded_pages)
+                sort_pages(stage_pages(pages, r.scores), s.rank, r, job.k, true);
         else
                 sort_many(pages, s.rank, r, job.k);
         order_pages(r, job.k, group);

@@ -57,6 +57,7 @@ template <class R, class F> static __device__ __forceinline__ void for_scores(co
 {
         constexpr int AT_ONCE = 4;
         const int t = threadIdx.x % TREE_LANES;
+#pragma unroll 1
         for (int base = t; base < r.n && there; base += AT_ONCE * TREE_LANES) {
                 int numbers[AT_ONCE];
                 float x[AT_ONCE];
@@ -133,10 +134,25 @@ static __device__ __forceinline__ void find_even_bin(RankShared &s, int head, ui
         }
 }
 
+/* A head's limit by all bits of the keys, of which as many as are wanted reach it. By the whole block. Apart from what
+ * calls it: instructions that are hardly ever executed have to be fetched with their neighbours. */
+template <class R> static __device__ __noinline__ void narrow_limit(const R &r, RankShared &s, int q, int wanted)
+{
+        const uint64_t limit = narrow(s.select, everything, ~0ull, (uint32_t)wanted, (uint32_t)wanted, [&](auto count) {
+#pragma unroll 1
+                for (int i = threadIdx.x; i < r.n; i += SCORE_THREADS)
+                        count(r.key_at(i, q));
+        });
+        if (threadIdx.x == 0)
+                s.limits[q] = limit;
+        __syncthreads();
+}
+
 /* s.limits[q] for all heads: as many keys as are wanted reach it, all where there are no more. By the whole block. */
 template <class R> static __device__ __forceinline__ void find_limits(const R &r, RankShared &s, int wanted)
 {
         const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
+#pragma unroll 1
         for (int first = 0; first < r.group; first += TREE_HEADS) {
                 const int q = first + head;
                 const bool there = q < r.group && r.n > wanted;
@@ -183,18 +199,10 @@ template <class R> static __device__ __forceinline__ void find_limits(const R &r
                                         s.limits[q] = own;
                         }
                 __syncthreads();
-                for (int h = 0; h < TREE_HEADS; h++) { /* the same for all threads */
-                        if (first + h >= r.group || s.within[h] <= TREE_FEW)
-                                continue;
-                        const uint64_t limit = narrow(s.select, everything, ~0ull, (uint32_t)wanted, (uint32_t)wanted,
-                                                      [&](auto count) {
-                                                              for (int i = threadIdx.x; i < r.n; i += SCORE_THREADS)
-                                                                      count(r.key_at(i, first + h));
-                                                      });
-                        if (threadIdx.x == 0)
-                                s.limits[first + h] = limit;
-                        __syncthreads();
-                }
+#pragma unroll 1
+                for (int h = 0; h < TREE_HEADS; h++) /* the same for all threads */
+                        if (first + h < r.group && s.within[h] > TREE_FEW)
+                                narrow_limit(r, s, first + h, wanted);
         }
         __syncthreads();
 }
@@ -277,16 +285,34 @@ static __device__ __forceinline__ void gather_keys(const R &r, RankShared &s, in
         });
 }
 
-/* Each head's k best keys, best first, at sorted + q * k; zeros where there are fewer. */
+constexpr int bounded_pages = TREE_LANES / 2;
+
+/* The same of a head that has too many, by its exact limit. By the whole block. */
 template <class R>
-static __device__ __forceinline__ void sort_pages(const R &pages, RankShared &s, const ListRooms &r, int k)
+static __device__ __noinline__ void gather_again(const R &r, RankShared &s, int head, int q, unsigned long long *to,
+                                                 uint32_t room, int k)
+{
+        narrow_limit(r, s, q, k);
+        if (threadIdx.x == 0)
+                s.n_few[head] = 0;
+        __syncthreads();
+        if (threadIdx.x / TREE_LANES == head)
+                gather_keys(r, s, q, to, room);
+        __syncthreads();
+}
+
+/* Each head's k best keys, best first, at sorted + q * k; zeros where there are fewer. is_bounded: by sets of scores, k
+ * is at most bounded_pages. */
+template <class R>
+static __device__ __forceinline__ void sort_pages(const R &pages, RankShared &s, const ListRooms &r, int k,
+                                                  bool is_bounded)
 {
         const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
-        const bool is_bounded = 2 * k <= TREE_LANES;
         for (int i = threadIdx.x; i < k * pages.group; i += SCORE_THREADS)
                 r.sorted[i] = 0;
         if (!is_bounded)
                 find_limits(pages, s, k);
+#pragma unroll 1
         for (int first = 0; first < pages.group; first += TREE_HEADS) {
                 const int q = first + head;
                 unsigned long long *few = k <= TREE_FEW ? s.few[head] : r.gathered + (size_t)q * k;
@@ -300,27 +326,15 @@ static __device__ __forceinline__ void sort_pages(const R &pages, RankShared &s,
                         __syncthreads();
                 gather_keys(pages, s, q, few, room);
                 __syncthreads();
-                for (int h = 0; h < TREE_HEADS; h++) { /* the same for all threads */
-                        if (s.n_few[h] <= room)
-                                continue;
-                        const uint64_t limit =
-                                narrow(s.select, everything, ~0ull, (uint32_t)k, (uint32_t)k, [&](auto count) {
-                                        for (int i = threadIdx.x; i < pages.n; i += SCORE_THREADS)
-                                                count(pages.key_at(i, first + h));
-                                });
-                        if (threadIdx.x == 0) {
-                                s.limits[first + h] = limit;
-                                s.n_few[h] = 0;
-                        }
-                        __syncthreads();
-                        if (head == h)
-                                gather_keys(pages, s, q, few, room);
-                        __syncthreads();
-                }
+#pragma unroll 1
+                for (int h = 0; h < TREE_HEADS; h++) /* the same for all threads */
+                        if (s.n_few[h] > room)
+                                gather_again(pages, s, h, first + h, few, room, k);
                 const int n = (int)s.n_few[head];
                 for (int i = t; i < n && q < pages.group; i += TREE_LANES) {
                         const unsigned long long own = few[i];
                         int rank = 0;
+#pragma unroll 4
                         for (int j = 0; j < n; j++)
                                 rank += few[j] > own;
                         if (rank < k)
@@ -351,6 +365,7 @@ static __device__ __forceinline__ void order_pages(const ListRooms &r, int k, in
 static __device__ __forceinline__ int take_pages(RankShared &s, const ListRooms &r, int k, int group)
 {
         uint32_t n = 0, total;
+#pragma unroll 1
         for (int base = 0; base < k * group && (int)n < k; base += SCORE_THREADS) {
                 const int i = base + (int)threadIdx.x, page = i < k * group ? r.order[i] : -1;
                 bool first = page >= 0;
