@@ -105,7 +105,7 @@ static dci_status search(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args 
         const size_t most = INT32_MAX / 2, view = kv->shape.tree_field_of_view,
                      n_lists = (size_t)score->n_sequences * kv->shape.n_kv_heads;
         /* One less: the nodes of a list have a multiprocessor for themselves when the blocks of its pages begin. */
-        const int32_t parts = dci_gpu_score_parts(kv->gpu, n_lists, t->page_rows, code_bytes(kv));
+        const int32_t parts = dci_gpu_score_parts(kv->gpu, n_lists, t->page_rows, dci_gpu_kv_group_bytes(kv));
         const dci_gpu_tree_args args = {.score = *score,
                                         .select = *select,
                                         .pages = select->ids,
