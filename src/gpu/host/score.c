@@ -92,6 +92,8 @@ static void prepare(scoring *s)
                                 args->scale * dci_gpu_load(args->queries, from + (uint64_t)j, args->query_dtype);
                 if (args->kind == DCI_GPU_CODES)
                         prepare_codes(s, s->queries[q], &s->prepared[q]);
+                else if (args->kind == DCI_GPU_VOTES)
+                        dci_gpu_ref_rotate((size_t)args->dim, args->signs, s->queries[q], s->prepared[q].x);
                 else if (args->kind == DCI_GPU_LEARNED)
                         dci_gpu_learned_query(args, s->transform, s->queries[q], &s->prepared[q].coded);
                 else
@@ -132,6 +134,26 @@ static void score_learned(const scoring *s, int32_t row, float *out)
         for (int32_t q = 0; q < s->args->group; q++)
                 out[q] =
                         dci_gpu_learned_score(s->args, s->transform, chunk, row % DCI_GPU_CHUNK, &s->prepared[q].coded);
+}
+
+/* By 4-bit codes of blocks (args/votes.h). */
+static void score_votes(const scoring *s, int32_t row, float *out)
+{
+        static const float levels[] = DCI_VOTE_LEVELS;
+        const int32_t dim = s->args->dim, n_blocks = dim / DCI_VOTE_BLOCK, at = row % DCI_GPU_CHUNK;
+        const unsigned char *record =
+                chunk_of(s, row, DCI_GPU_CHUNK) + DCI_GPU_CHUNK * n_blocks + at * DCI_VOTE_RECORD(n_blocks);
+        double sums[DCI_GPU_MAX_GROUP] = {0.0};
+        for (int32_t j = 0; j < dim; j++) {
+                const uint32_t code = record[j / 2] >> (4 * (j % 2)) & 15u;
+                uint16_t weight;
+                memcpy(&weight, record + 4 * n_blocks + j / DCI_VOTE_BLOCK * 2, sizeof weight);
+                const float level = levels[code % DCI_VOTE_NEGATIVE] * dci_bf16_to_float(weight);
+                for (int32_t q = 0; q < s->args->group; q++)
+                        sums[q] += (double)s->prepared[q].x[j] * (double)(code >= DCI_VOTE_NEGATIVE ? -level : level);
+        }
+        for (int32_t q = 0; q < s->args->group; q++)
+                out[q] = (float)sums[q];
 }
 
 static void score_row(const scoring *s, int32_t row, float *out)
@@ -181,9 +203,11 @@ static void score_part(const scoring *s, int32_t part)
                 float *out =
                         args->scores + (s->list * (uint64_t)args->max_groups + (uint64_t)g) * (uint64_t)args->group;
                 if (args->kind == DCI_GPU_CODES)
-                        score_code(s, s->units == NULL ? (int32_t)g : DCI_GPU_SCORED(s->units, (int32_t)g), out);
+                        score_code(s, s->units == NULL ? (int32_t)g : DCI_GPU_SCORED(s->units, 0, (int32_t)g), out);
                 else if (args->kind == DCI_GPU_LEARNED)
                         score_learned(s, (int32_t)g, out);
+                else if (args->kind == DCI_GPU_VOTES)
+                        score_votes(s, s->units == NULL ? (int32_t)g : s->units[g], out);
                 else
                         score_row(s, (int32_t)g, out);
                 for (int32_t q = 0; q < args->group; q++) {
