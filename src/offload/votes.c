@@ -80,6 +80,17 @@ int32_t dci_gpu_kv_votes_parts(const dci_gpu_kv *kv)
         return (int32_t)(n < DCI_GPU_MAX_PARTS ? n : DCI_GPU_MAX_PARTS);
 }
 
+/* Ranges of the step's longest list, or of the longest of a graph. */
+static size_t count_ranges(const dci_gpu_kv *kv)
+{
+        size_t longest = kv->step.bound;
+        for (size_t i = 0; i < kv->step.n && kv->step.bound == 0; i++) {
+                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
+                longest = after > longest ? after : longest;
+        }
+        return (longest + DCI_GPU_VOTE_RANGE - 1) / DCI_GPU_VOTE_RANGE;
+}
+
 dci_status dci_gpu_kv_vote(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score)
 {
         const dci_gpu_kv_votes *v = &kv->planner.votes;
@@ -89,6 +100,7 @@ dci_status dci_gpu_kv_vote(dci_gpu_kv *kv, void *stream, const dci_gpu_score_arg
                                         .candidate_share = kv->shape.candidate_share,
                                         .least = (int32_t)dci_kv_max_room(kv->host),
                                         .max_ranges = (int32_t)v->max_ranges,
+                                        .n_ranges = (int32_t)count_ranges(kv),
                                         .counts = v->counts + in_layer * DCI_VOTE_CODES,
                                         .counted = v->counted + in_layer,
                                         .row_counts = row_counted(kv) * DCI_VOTE_CODES,

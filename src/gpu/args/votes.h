@@ -41,6 +41,7 @@ typedef struct dci_gpu_vote_args {
         double vote_share, candidate_share; /* 0: as published, by the number of candidates */
         int32_t least;                      /* candidates that are scored, at least */
         int32_t max_ranges;                 /* of a list's candidates: room */
+        int32_t n_ranges, reserved;         /* n_ranges: no list has more now */
         uint32_t *counts;                   /* of row 0: [head][block][256] */
         int32_t *counted;                   /* of row 0: [head][block] */
         uint64_t row_counts, row_counted;   /* numbers from one row to the next */
