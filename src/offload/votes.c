@@ -6,7 +6,8 @@
 #include "kv/stages/summary_votes.h"
 #include "offload/votes.h"
 
-_Static_assert(DCI_GPU_VOTE_BINS > DCI_VOTE_TIERS * DCI_GPU_MAX_DIM / DCI_VOTE_BLOCK + 1, "votes have a bin each, and one is more");
+_Static_assert(DCI_GPU_VOTE_BINS > DCI_VOTE_TIERS * DCI_GPU_MAX_DIM / DCI_VOTE_BLOCK + 1,
+               "votes have a bin each, and one is more");
 
 /* Shares fall as sequences grow: there they are wanted most. */
 static size_t most_scores(const dci_kv_config *c, size_t most)
@@ -69,8 +70,7 @@ dci_status dci_gpu_kv_votes_forget(dci_gpu_kv *kv, const dci_gpu_kv_row *row)
 dci_gpu_units dci_gpu_kv_votes_units(const dci_gpu_kv *kv)
 {
         const dci_gpu_kv_votes *v = &kv->planner.votes;
-        return (dci_gpu_units){
-                .lists = v->lists, .n_scored = v->n_scored, .stride = (int32_t)v->stride, .singles = 1};
+        return (dci_gpu_units){.lists = v->lists, .n_scored = v->n_scored, .stride = (int32_t)v->stride, .singles = 1};
 }
 
 /* One for each range, as long as there may be so many. */

@@ -46,14 +46,15 @@ typedef struct dci_gpu_vote_args {
         int32_t *counted;                   /* of row 0: [head][block] */
         uint64_t row_counts, row_counted;   /* numbers from one row to the next */
         /* What the launches leave for each other. */
-        float *queries;    /* [list][group][dim]: rotated, times the scale */
-        uint32_t *tables;  /* [list][block][32]: votes of code c: nibble c % 8 of word c / 8 */
-        uint8_t *votes;    /* [list][max_ranges * 1024] */
+        float *queries;     /* [list][group][dim]: rotated, times the scale */
+        uint32_t *tables;   /* [list][block][32]: votes of code c: nibble c % 8 of word c / 8 */
+        uint8_t *votes;     /* [list][max_ranges * 1024] */
         uint16_t *at_least; /* [list][max_ranges][256]: of a range, candidates with so many votes at least */
-        int32_t *having;   /* [list][256]: candidates of a list with so many votes; zeros before and after */
-        int32_t *begins;   /* [list][max_ranges][2]: scores before a range's; candidates of as few votes as any that it has, at most */
-        int32_t *few;      /* [list]: the least votes of a candidate that has a score */
-        int32_t *arrived;  /* [list]: zeros before and after */
+        int32_t *having;    /* [list][256]: candidates of a list with so many votes; zeros before and after */
+        int32_t *
+                begins; /* [list][max_ranges][2]: scores before a range's; candidates of as few votes as any that it has, at most */
+        int32_t *few;     /* [list]: the least votes of a candidate that has a score */
+        int32_t *arrived; /* [list]: zeros before and after */
 } dci_gpu_vote_args;
 
 #endif

@@ -24,8 +24,9 @@ typedef struct voting {
 
 static uint8_t code_at(const voting *v, int32_t block, int32_t candidate)
 {
-        return dci_gpu_chunk_of(&v->args->score.summaries, (uint64_t)v->row, (uint64_t)v->head,
-                                (uint64_t)(candidate / DCI_GPU_CHUNK))[block * DCI_GPU_CHUNK + candidate % DCI_GPU_CHUNK];
+        return dci_gpu_chunk_of(
+                &v->args->score.summaries, (uint64_t)v->row, (uint64_t)v->head,
+                (uint64_t)(candidate / DCI_GPU_CHUNK))[block * DCI_GPU_CHUNK + candidate % DCI_GPU_CHUNK];
 }
 
 static void mean_query(voting *v)

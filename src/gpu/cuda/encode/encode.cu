@@ -221,7 +221,7 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_e
                                    (list * args.lanes.n_slots + args.lanes.sink) * side.row_step,
                            side.row_step, (uint32_t)args.sink, (uint32_t)args.lanes.ring - 1};
         const int per_chunk = DCI_GPU_CHUNK >> args.group_shift, row_bytes = width_of(args.kind, DIM) * 2;
-        const bool votes = args.kind == DCI_GPU_VOTES;
+        const bool votes = args.kind == DCI_GPU_VOTES && side.is_value == 0;
         const int n_bytes =
                 votes   ? DCI_GPU_CHUNK * (DIM / DCI_VOTE_BLOCK) * (1 + DCI_VOTE_RECORD(1))
                 : codes ? (codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK) >> side.shift : per_chunk * row_bytes;

@@ -75,8 +75,8 @@ static __device__ __forceinline__ VoteBlock encode_block(const float (&y)[DCI_VO
 
 /* Writes the blocks of one rotated row, candidate number `at` of a chunk; zeros where it is not `present`. Needs whole warps. */
 template <int DIM>
-static __device__ __forceinline__ void store_blocks(const float (&y)[Shape<DIM>::k], float most, int i, unsigned char *part,
-                                                    int at, bool present, bool store)
+static __device__ __forceinline__ void store_blocks(const float (&y)[Shape<DIM>::k], float most, int i,
+                                                    unsigned char *part, int at, bool present, bool store)
 {
         constexpr int n_blocks = DIM / DCI_VOTE_BLOCK;
         unsigned char *record = part + DCI_GPU_CHUNK * n_blocks + at * DCI_VOTE_RECORD(n_blocks);
@@ -90,8 +90,7 @@ static __device__ __forceinline__ void store_blocks(const float (&y)[Shape<DIM>:
                 }
                 trade_four(low, i);
                 trade_four(high, i);
-                const float row[DCI_VOTE_BLOCK] = {low[0],  low[1],  low[2],  low[3],
-                                                   high[0], high[1], high[2], high[3]};
+                const float row[DCI_VOTE_BLOCK] = {low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]};
                 const VoteBlock made = encode_block(row);
                 const int block = 4 * m + i;
                 if (!store)

@@ -21,7 +21,10 @@ struct EstimateShared {
 
 /* Threads that share a candidate. */
 template <int DIM> struct Team {
-        static constexpr int n_blocks = DIM / DCI_VOTE_BLOCK, size = n_blocks <= 8 ? 8 : n_blocks <= 16 ? 16 : 32,
+        static constexpr int n_blocks = DIM / DCI_VOTE_BLOCK,
+                             size = n_blocks <= 8    ? 8
+                                    : n_blocks <= 16 ? 16
+                                                     : 32,
                              n = SCORE_THREADS / size, ahead = 4; /* candidates of a team on their way */
 };
 
@@ -59,13 +62,15 @@ static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a
         const bool there[2] = {at < job.list.n_candidates, at + 1 < job.list.n_candidates};
         int begin = range * DCI_GPU_VOTE_RANGE;
         uint32_t equal = 0, votes = 0;
-        if (threadIdx.x < range_chunks && (range * range_chunks + (int)threadIdx.x) * DCI_GPU_CHUNK < job.list.n_candidates)
+        if (threadIdx.x < range_chunks &&
+            (range * range_chunks + (int)threadIdx.x) * DCI_GPU_CHUNK < job.list.n_candidates)
                 s.chunks[threadIdx.x] = chunk_at(a.score, job.list, range * range_chunks + (int)threadIdx.x);
         if (job.votes) { /* the same for all threads */
                 const int2 begins = __ldcg(reinterpret_cast<const int2 *>(a.begins) + of_range);
                 begin = begins.x;
                 equal = (uint32_t)begins.y;
-                votes = __ldcg(reinterpret_cast<const uint16_t *>(a.votes + of_range * DCI_GPU_VOTE_RANGE) + threadIdx.x);
+                votes = __ldcg(reinterpret_cast<const uint16_t *>(a.votes + of_range * DCI_GPU_VOTE_RANGE) +
+                               threadIdx.x);
         }
         uint32_t more[2], as_few[2], total;
 #pragma unroll
@@ -74,7 +79,8 @@ static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a
                 more[i] = there[i] && (!job.votes || own > few);
                 as_few[i] = there[i] && job.votes && own == few;
         }
-        const uint32_t before = prefix_of<SCORE_WARPS>((as_few[0] + as_few[1]) << 16 | (more[0] + more[1]), s.sums, &total);
+        const uint32_t before =
+                prefix_of<SCORE_WARPS>((as_few[0] + as_few[1]) << 16 | (more[0] + more[1]), s.sums, &total);
         uint32_t n_more = before & 0xffff, n_few = before >> 16;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
@@ -96,8 +102,7 @@ static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a
 struct RecordPart {
         uint32_t codes, weight;
 
-        template <int DIM>
-        __device__ __forceinline__ void load(const EstimateShared &s, int candidate, int block)
+        template <int DIM> __device__ __forceinline__ void load(const EstimateShared &s, int candidate, int block)
         {
                 constexpr int n_blocks = Team<DIM>::n_blocks;
                 const unsigned char *record = s.chunks[candidate / DCI_GPU_CHUNK] + DCI_GPU_CHUNK * n_blocks +
@@ -106,7 +111,8 @@ struct RecordPart {
                 codes = there ? __ldcg(reinterpret_cast<const uint32_t *>(record) + block) : 0;
                 weight = there ? __ldcg(reinterpret_cast<const uint16_t *>(record + 4 * n_blocks) + block) : 0;
         }
-        __device__ __forceinline__ void score(const EstimateShared &s, const QuadQueries &queries, float (&out)[quad]) const
+        __device__ __forceinline__ void score(const EstimateShared &s, const QuadQueries &queries,
+                                              float (&out)[quad]) const
         {
                 const float w = __uint_as_float(weight << 16);
 #pragma unroll
@@ -230,8 +236,7 @@ static __device__ __forceinline__ void estimate_part(const dci_gpu_vote_args &a,
 }
 
 template <int DIM, int QUADS>
-static __global__ void __launch_bounds__(SCORE_THREADS, 2)
-        estimate_kernel(const __grid_constant__ dci_gpu_vote_args a)
+static __global__ void __launch_bounds__(SCORE_THREADS, 2) estimate_kernel(const __grid_constant__ dci_gpu_vote_args a)
 {
         __shared__ union Room {
                 EstimateShared own;

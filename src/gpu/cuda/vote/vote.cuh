@@ -40,8 +40,7 @@ static __device__ __forceinline__ bool vote_begins(const dci_gpu_vote_args &a, c
 }
 
 /* The sum of all threads' values before this one's, and of all. */
-template <int WARPS, class T>
-static __device__ __forceinline__ T prefix_of(T value, T *sums, T *out_total)
+template <int WARPS, class T> static __device__ __forceinline__ T prefix_of(T value, T *sums, T *out_total)
 {
         const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
         T sum = value, before = 0, total = 0;
@@ -76,8 +75,8 @@ struct TableShared {
 
 /* Signs of a rotation's rounds, and a query: coordinates 32 e + lane. As dci_rotate, to the bit. */
 template <int DIM> struct Rotation {
-        static constexpr int n_words = DIM / 32, part = DIM == 96 ? 64 : DIM, n = part / 32, every = part == DIM ? 2 : 1,
-                             n_rounds = 6 / every;
+        static constexpr int n_words = DIM / 32, part = DIM == 96 ? 64 : DIM, n = part / 32,
+                             every = part == DIM ? 2 : 1, n_rounds = 6 / every;
         float signs[n_rounds][n];
 
         __device__ __forceinline__ void load(const float *from, int lane)
@@ -208,7 +207,8 @@ static __device__ __forceinline__ void set_tiers(const dci_gpu_vote_args &a, con
 {
         const double ratios[DCI_VOTE_TIERS] = DCI_VOTE_RATIOS;
         const int n = job.list.n_candidates;
-        const double share = a.vote_share > 0.0 ? a.vote_share : DCI_VOTE_SHARE(n), tokens = __dmul_rn(share, (double)n);
+        const double share = a.vote_share > 0.0 ? a.vote_share : DCI_VOTE_SHARE(n),
+                     tokens = __dmul_rn(share, (double)n);
 #pragma unroll
         for (int t = 0; t < DCI_VOTE_TIERS; t++)
                 if ((int)threadIdx.x == t)
@@ -323,8 +323,8 @@ static __device__ __forceinline__ void leave_range(const dci_gpu_vote_args &a, c
         b.second = s.bins[b.high - 1];
         b.scan(s);
         const uint32_t high = b.before + b.first, low = high + b.second;
-        uint32_t *row = reinterpret_cast<uint32_t *>(
-                a.at_least + ((uint64_t)job.list.list * a.max_ranges + range) * DCI_GPU_VOTE_BINS);
+        uint32_t *row = reinterpret_cast<uint32_t *>(a.at_least + ((uint64_t)job.list.list * a.max_ranges + range) *
+                                                                          DCI_GPU_VOTE_BINS);
         row[b.high / 2] = low | high << 16;
         int32_t *having = a.having + (uint64_t)job.list.list * DCI_GPU_VOTE_BINS;
         if (b.first > 0)
@@ -358,12 +358,11 @@ static __device__ __forceinline__ void find_few(const dci_gpu_vote_args &a, cons
         uint64_t before = 0, total; /* candidates of more votes, and of as few, above 32 bits */
         for (int first = 0; first < job.n_ranges; first += vote_threads) {
                 const int range = first + (int)threadIdx.x;
-                const uint16_t *row =
-                        a.at_least + ((uint64_t)list * a.max_ranges + range) * DCI_GPU_VOTE_BINS + few;
+                const uint16_t *row = a.at_least + ((uint64_t)list * a.max_ranges + range) * DCI_GPU_VOTE_BINS + few;
                 const bool there = range < job.n_ranges;
                 const uint32_t reach = there ? __ldcg(row) : 0, more = there ? __ldcg(row + 1) : 0;
-                const uint64_t own = before + prefix_of<vote_threads / 32>((uint64_t)(reach - more) << 32 | more,
-                                                                           s.sums, &total);
+                const uint64_t own =
+                        before + prefix_of<vote_threads / 32>((uint64_t)(reach - more) << 32 | more, s.sums, &total);
                 const uint32_t as_few = (uint32_t)(own >> 32);
                 before += total;
                 if (!there)
@@ -393,8 +392,7 @@ static __global__ void __launch_bounds__(vote_threads) vote_kernel(const __grid_
         const int first = range * DCI_GPU_VOTE_RANGE + thread * thread_votes, left = job.list.n_candidates - first;
         uint2 codes[n_blocks];
         if (left > 0) {
-                const unsigned char *from =
-                        chunk_at(a.score, job.list, first / DCI_GPU_CHUNK) + first % DCI_GPU_CHUNK;
+                const unsigned char *from = chunk_at(a.score, job.list, first / DCI_GPU_CHUNK) + first % DCI_GPU_CHUNK;
 #pragma unroll
                 for (int b = 0; b < n_blocks; b++)
                         codes[b] = ptx_load8_once_128(from + b * DCI_GPU_CHUNK);
@@ -405,8 +403,8 @@ static __global__ void __launch_bounds__(vote_threads) vote_kernel(const __grid_
         }
         s.bins[thread] = s.bins[thread + vote_threads] = 0;
         ptx_take_turn();
-        const uint4 *tables = reinterpret_cast<const uint4 *>(a.tables + (uint64_t)job.list.list * n_blocks *
-                                                                                 DCI_GPU_VOTE_WORDS);
+        const uint4 *tables =
+                reinterpret_cast<const uint4 *>(a.tables + (uint64_t)job.list.list * n_blocks * DCI_GPU_VOTE_WORDS);
         for (int i = thread; i < n_blocks * DCI_GPU_VOTE_WORDS / 4; i += vote_threads)
                 reinterpret_cast<uint4 *>(s.tables)[i] = __ldcg(tables + i);
         __syncthreads();
