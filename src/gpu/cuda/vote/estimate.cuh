@@ -53,6 +53,15 @@ struct QuadQueries {
         }
 };
 
+/* Where the chunks of a range are; known before the votes are. */
+static __device__ __forceinline__ void find_chunks(const dci_gpu_vote_args &a, const VoteJob &job, EstimateShared &s,
+                                                   int range)
+{
+        const int chunk = range * range_chunks + (int)threadIdx.x;
+        if (threadIdx.x < range_chunks && chunk * DCI_GPU_CHUNK < job.list.n_candidates)
+                s.chunks[threadIdx.x] = chunk_at(a.score, job.list, chunk);
+}
+
 /* The candidates of a range that have scores, to s.found; returns how many. Two to a thread. begin: the first one's score. */
 static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a, const VoteJob &job, EstimateShared &s,
                                                       int range, int few, int *out_begin)
@@ -62,9 +71,6 @@ static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a
         const bool there[2] = {at < job.list.n_candidates, at + 1 < job.list.n_candidates};
         int begin = range * DCI_GPU_VOTE_RANGE;
         uint32_t equal = 0, votes = 0;
-        if (threadIdx.x < range_chunks &&
-            (range * range_chunks + (int)threadIdx.x) * DCI_GPU_CHUNK < job.list.n_candidates)
-                s.chunks[threadIdx.x] = chunk_at(a.score, job.list, range * range_chunks + (int)threadIdx.x);
         if (job.votes) { /* the same for all threads */
                 const int2 begins = __ldcg(reinterpret_cast<const int2 *>(a.begins) + of_range);
                 begin = begins.x;
@@ -217,6 +223,8 @@ static __device__ __forceinline__ void estimate_part(const dci_gpu_vote_args &a,
         for (int i = 0; i < 16; i++)
                 if ((int)threadIdx.x == i)
                         s.levels[i] = i < 8 ? levels[i % 8] : -levels[i % 8];
+        if (ranges.first < ranges.last)
+                find_chunks(a, job, s, ranges.first);
         ptx_take_turn();
         const int few = job.votes ? __ldcg(a.few + list) : 0;
         for (int range = ranges.first; range < ranges.last; range++) {
@@ -231,6 +239,8 @@ static __device__ __forceinline__ void estimate_part(const dci_gpu_vote_args &a,
                                 estimate_some<DIM>(a, s, queries, n, out, quad * i, tops[i]);
                 }
                 __syncthreads(); /* the candidates have been read */
+                if (range + 1 < ranges.last)
+                        find_chunks(a, job, s, range + 1);
         }
         leave_tops<DIM, QUADS>(a, job, s, tops);
 }
