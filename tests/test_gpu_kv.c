@@ -80,8 +80,8 @@ END_TEST
 /* From nothing, through the budget, far beyond: with small pieces the pool grows all the time. */
 START_TEST(a_long_decode_stays_that_of_the_cpu)
 {
-        static const int32_t presets[] = {DCI_KV_SKETCH, DCI_KV_ARKVALE, DCI_KV_ICECACHE, DCI_KV_RETROINFER,
-                                          DCI_KV_PRKV,   DCI_KV_PARISKV};
+        static const int32_t presets[] = {DCI_KV_SKETCH,     DCI_KV_ARKVALE, DCI_KV_ICECACHE,
+                                          DCI_KV_RETROINFER, DCI_KV_PRKV,    DCI_KV_PARISKV};
         dci_kv_config config = twin_small(presets[_i]);
         config.dtype = DCI_F16;
         dci_gpu_kv_config on_device = twin_on_device();

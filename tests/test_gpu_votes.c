@@ -166,66 +166,72 @@ static void set_lengths(votes_state *s, int32_t less)
         gpu_send(s->t, s->n_grouped);
 }
 
-static void set_args(votes_state *s)
+static dci_gpu_score_args score_args(const votes_state *s)
 {
         const votes_case *c = s->c;
-        const uint64_t per_row = (uint64_t)c->n_heads * s->n_blocks;
-        s->args = (dci_gpu_vote_args){
-                .score = {.n_sequences = c->n_sequences,
-                          .n_heads = c->n_heads,
-                          .group = c->group,
-                          .dim = c->dim,
-                          .kind = DCI_GPU_VOTES,
-                          .dtype = DCI_BF16,
-                          .query_dtype = c->query_dtype,
-                          .n_parts = c->n_parts,
-                          .max_groups = s->max_groups,
-                          .scale = 0.3f,
-                          .sizes = {.sink = SINK, .window = WINDOW, .budget = SINK + WINDOW + UNIT, .unit = UNIT},
-                          .queries = gpu_at(s->queries, false),
-                          .query_ld = (uint64_t)c->dim + 8,
-                          .rows = gpu_at(s->rows, false),
-                          .n_tokens = gpu_at(s->n_tokens, false),
-                          .n_grouped = gpu_at(s->n_grouped, false),
-                          .summaries = {.pieces = gpu_at(s->pieces, false),
-                                        .numbers = gpu_at(s->numbers, false),
-                                        .stride = s->chunks,
-                                        .layer_at = 256,
-                                        .chunk_bytes = (uint64_t)c->n_heads * s->head_bytes,
-                                        .head_bytes = (uint32_t)s->head_bytes,
-                                        .piece_shift = 20},
-                          .signs = gpu_at(s->signs, false),
-                          .lanes = {.keys = gpu_at(s->lanes, false),
-                                    .values = gpu_at(s->lanes, false),
-                                    .key_bytes = (uint32_t)c->dim * 2,
-                                    .value_bytes = (uint32_t)c->dim * 2,
-                                    .sink = SINK,
-                                    .ring = RING,
-                                    .n_slots = SINK + RING},
-                          .scores = gpu_at(s->scores, false),
-                          .parts = gpu_at(s->parts, false),
-                          .due_is = 1,
-                          .units = {.lists = gpu_at(s->lists, false),
-                                    .n_scored = gpu_at(s->n_scored, false),
-                                    .stride = s->max_groups,
-                                    .singles = 1}},
-                .vote_share = c->vote_share,
-                .candidate_share = c->candidate_share,
-                .least = c->least,
-                .max_ranges = s->max_ranges,
-                .n_ranges = s->max_ranges,
-                .counts = gpu_at(s->counts, false),
-                .counted = gpu_at(s->counted, false),
-                .row_counts = per_row * DCI_VOTE_CODES,
-                .row_counted = per_row,
-                .queries = gpu_at(s->rotated, false),
-                .tables = gpu_at(s->tables, false),
-                .votes = gpu_at(s->votes, false),
-                .at_least = gpu_at(s->at_least, false),
-                .having = gpu_at(s->having, false),
-                .begins = gpu_at(s->begins, false),
-                .few = gpu_at(s->few, false),
-                .arrived = gpu_at(s->arrived, false)};
+        const uint32_t row_bytes = (uint32_t)c->dim * 2;
+        return (dci_gpu_score_args){
+                .n_sequences = c->n_sequences,
+                .n_heads = c->n_heads,
+                .group = c->group,
+                .dim = c->dim,
+                .kind = DCI_GPU_VOTES,
+                .dtype = DCI_BF16,
+                .query_dtype = c->query_dtype,
+                .n_parts = c->n_parts,
+                .max_groups = s->max_groups,
+                .scale = 0.3f,
+                .sizes = {.sink = SINK, .window = WINDOW, .budget = SINK + WINDOW + UNIT, .unit = UNIT},
+                .queries = gpu_at(s->queries, false),
+                .query_ld = (uint64_t)c->dim + 8,
+                .rows = gpu_at(s->rows, false),
+                .n_tokens = gpu_at(s->n_tokens, false),
+                .n_grouped = gpu_at(s->n_grouped, false),
+                .summaries = {.pieces = gpu_at(s->pieces, false),
+                              .numbers = gpu_at(s->numbers, false),
+                              .stride = s->chunks,
+                              .layer_at = 256,
+                              .chunk_bytes = (uint64_t)c->n_heads * s->head_bytes,
+                              .head_bytes = (uint32_t)s->head_bytes,
+                              .piece_shift = 20},
+                .signs = gpu_at(s->signs, false),
+                .lanes = {.keys = gpu_at(s->lanes, false),
+                          .values = gpu_at(s->lanes, false),
+                          .key_bytes = row_bytes,
+                          .value_bytes = row_bytes,
+                          .sink = SINK,
+                          .ring = RING,
+                          .n_slots = SINK + RING},
+                .scores = gpu_at(s->scores, false),
+                .parts = gpu_at(s->parts, false),
+                .due_is = 1,
+                .units = {.lists = gpu_at(s->lists, false),
+                          .n_scored = gpu_at(s->n_scored, false),
+                          .stride = s->max_groups,
+                          .singles = 1}};
+}
+
+static void set_args(votes_state *s)
+{
+        const uint64_t per_row = (uint64_t)s->c->n_heads * s->n_blocks;
+        s->args = (dci_gpu_vote_args){.score = score_args(s),
+                                      .vote_share = s->c->vote_share,
+                                      .candidate_share = s->c->candidate_share,
+                                      .least = s->c->least,
+                                      .max_ranges = s->max_ranges,
+                                      .n_ranges = s->max_ranges,
+                                      .counts = gpu_at(s->counts, false),
+                                      .counted = gpu_at(s->counted, false),
+                                      .row_counts = per_row * DCI_VOTE_CODES,
+                                      .row_counted = per_row,
+                                      .queries = gpu_at(s->rotated, false),
+                                      .tables = gpu_at(s->tables, false),
+                                      .votes = gpu_at(s->votes, false),
+                                      .at_least = gpu_at(s->at_least, false),
+                                      .having = gpu_at(s->having, false),
+                                      .begins = gpu_at(s->begins, false),
+                                      .few = gpu_at(s->few, false),
+                                      .arrived = gpu_at(s->arrived, false)};
 }
 
 /* --- the model ---------------------------------------------------------------------------------------------------- */
@@ -304,7 +310,7 @@ static int32_t model(const votes_state *s, size_t list, int32_t n, ranked *out)
         const double share = s->c->candidate_share > 0.0 ? s->c->candidate_share : share_at(n, shares, COUNT(shares));
         const size_t heads = (size_t)s->c->n_heads, row = (size_t)gpu_ints(s->rows)[list / heads];
         int32_t wanted = (int32_t)ceil(share * (double)n);
-        float mean[DCI_GPU_MAX_DIM], x[DCI_GPU_MAX_DIM];
+        float mean[DCI_GPU_MAX_DIM] = {0.0f}, x[DCI_GPU_MAX_DIM] = {0.0f};
         wanted = wanted > s->c->least ? wanted : s->c->least;
         wanted = wanted < n ? wanted : n;
         for (int32_t i = 0; i < n; i++)
@@ -356,7 +362,7 @@ static void check_scores(const votes_state *s, size_t list, const ranked *wanted
                     *parts = (const float *)(const void *)s->parts->back +
                              list * (size_t)(s->c->n_parts + 1) * group * 2;
         for (size_t q = 0; q < group; q++) {
-                float query[DCI_GPU_MAX_DIM];
+                float query[DCI_GPU_MAX_DIM] = {0.0f};
                 double sum = 0.0, most = -INFINITY, greatest = -INFINITY;
                 rotated(s, list, q, query);
                 for (int32_t i = 0; i < n; i++) {

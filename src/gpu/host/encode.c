@@ -124,8 +124,8 @@ static uint8_t vote_block(const float *y, unsigned char *out, float *out_weight)
                 for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
                         level += size >= bounds[i];
                 match += levels[level] * size;
-                out[j / 2] = (unsigned char)(out[j / 2] |
-                                             (level | (y[j] < 0.0f ? DCI_VOTE_NEGATIVE : 0u)) << (4 * (j % 2)));
+                out[j / 2] =
+                        (unsigned char)(out[j / 2] | (level | (y[j] < 0.0f ? DCI_VOTE_NEGATIVE : 0u)) << (4 * (j % 2)));
                 code |= (uint32_t)(y[j] >= 0.0f) << j;
         }
         *out_weight = length / (match > DCI_VOTE_LEAST_MATCH ? match : DCI_VOTE_LEAST_MATCH);
@@ -137,7 +137,7 @@ static void put_votes(const encoding *f, int32_t candidate)
         const int32_t dim = f->dim, n_blocks = dim / DCI_VOTE_BLOCK, at = candidate % DCI_GPU_CHUNK;
         unsigned char *part = part_of(f, candidate),
                       *record = part + DCI_GPU_CHUNK * n_blocks + at * DCI_VOTE_RECORD(n_blocks);
-        float x[DCI_GPU_MAX_DIM], y[DCI_GPU_MAX_DIM], most = 0.0f;
+        float x[DCI_GPU_MAX_DIM] = {0.0f}, y[DCI_GPU_MAX_DIM] = {0.0f}, most = 0.0f;
         to_f32(&f->keys, candidate, f->dtype, dim, x);
         for (int32_t j = 0; j < dim; j++)
                 most = fabsf(x[j]) > most ? fabsf(x[j]) : most;

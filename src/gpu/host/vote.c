@@ -35,7 +35,7 @@ static void mean_query(voting *v)
         const size_t dim = (size_t)s->dim;
         for (int32_t q = 0; q < s->group; q++) {
                 const uint64_t from = (v->list * (uint64_t)s->group + (uint64_t)q) * s->query_ld;
-                float x[DCI_GPU_MAX_DIM], y[DCI_GPU_MAX_DIM];
+                float x[DCI_GPU_MAX_DIM] = {0.0f}, y[DCI_GPU_MAX_DIM] = {0.0f};
                 for (size_t j = 0; j < dim; j++)
                         x[j] = s->scale * dci_gpu_load(s->queries, from + j, s->query_dtype);
                 dci_gpu_ref_rotate(dim, s->signs, x, y);

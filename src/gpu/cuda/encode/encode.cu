@@ -222,16 +222,16 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_e
                            side.row_step, (uint32_t)args.sink, (uint32_t)args.lanes.ring - 1};
         const int per_chunk = DCI_GPU_CHUNK >> args.group_shift, row_bytes = width_of(args.kind, DIM) * 2;
         const bool votes = args.kind == DCI_GPU_VOTES && side.is_value == 0;
-        const int n_bytes =
-                votes   ? DCI_GPU_CHUNK * (DIM / DCI_VOTE_BLOCK) * (1 + DCI_VOTE_RECORD(1))
-                : codes ? (codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK) >> side.shift : per_chunk * row_bytes;
+        const int n_bytes = votes   ? DCI_GPU_CHUNK * (DIM / DCI_VOTE_BLOCK) * (1 + DCI_VOTE_RECORD(1))
+                            : codes ? (codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK) >> side.shift
+                                    : per_chunk * row_bytes;
         for (int chunk = (from + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK; chunk * DCI_GPU_CHUNK < to; chunk++)
                 clear(part_at(args.chunks, layer_at, row, chunk, head) + side.at, n_bytes);
         if (votes) {
                 share_frame<DIM>(s, nullptr, side.signs);
                 for (int tile = from / tile_rows; tile * tile_rows < to; tile++)
-                        form_votes<DIM>(s, rows, is_f16, part_at(args.chunks, layer_at, row, tile / chunk_tiles, head), tile,
-                                        from, to, false);
+                        form_votes<DIM>(s, rows, is_f16, part_at(args.chunks, layer_at, row, tile / chunk_tiles, head),
+                                        tile, from, to, false);
                 return;
         }
         if (!codes) {
