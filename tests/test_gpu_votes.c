@@ -54,7 +54,7 @@ typedef struct votes_state {
         dci_rotation rotation;
         gpu_buffer *piece, *pieces, *numbers, *signs, *queries, *rows, *n_tokens, *n_grouped, *due, *lanes, *scores,
                 *parts, *lists, *n_scored;
-        gpu_buffer *counts, *counted, *rotated, *tables, *votes, *at_least, *having, *begins, *few, *arrived;
+        gpu_buffer *counts, *counted, *rotated, *tables, *votes, *at_least, *having;
         dci_gpu_vote_args args;
 } votes_state;
 
@@ -134,16 +134,11 @@ static void take(votes_state *s, gpu_test *t, const votes_case *c, uint64_t seed
         s->votes = gpu_take(t, ranges * DCI_GPU_VOTE_RANGE, GPU_DEVICE);
         s->at_least = gpu_take(t, ranges * DCI_GPU_VOTE_BINS * 2, GPU_DEVICE);
         s->having = gpu_take(t, lists * DCI_GPU_VOTE_BINS * 4, GPU_DEVICE);
-        s->begins = gpu_take(t, ranges * 8, GPU_DEVICE);
-        s->few = gpu_take(t, lists * 4, GPU_DEVICE);
-        s->arrived = gpu_take(t, lists * 4, GPU_DEVICE);
         dci_rotation_init(&s->rng, dim, s->signs->image, &s->rotation);
         fill_chunks(s);
         gpu_numbers(&s->rng, s->queries->image, lists * group * (dim + 8), c->query_dtype, 1.0f);
         gpu_numbers(&s->rng, s->lanes->image, lists * (SINK + RING) * dim, DCI_BF16, 1.0f);
         memset(s->counted->image, 0, s->counted->n_bytes);
-        memset(s->having->image, 0, s->having->n_bytes);
-        memset(s->arrived->image, 0, s->arrived->n_bytes);
         for (size_t i = 0; i < lists; i++)
                 gpu_ints(s->due)[i] = 1;
         gpu_send_all(t);
@@ -228,10 +223,7 @@ static void set_args(votes_state *s)
                                       .tables = gpu_at(s->tables, false),
                                       .votes = gpu_at(s->votes, false),
                                       .at_least = gpu_at(s->at_least, false),
-                                      .having = gpu_at(s->having, false),
-                                      .begins = gpu_at(s->begins, false),
-                                      .few = gpu_at(s->few, false),
-                                      .arrived = gpu_at(s->arrived, false)};
+                                      .having = gpu_at(s->having, false)};
 }
 
 /* --- the model ---------------------------------------------------------------------------------------------------- */
@@ -414,13 +406,11 @@ static void check(votes_state *s, const char *what)
 {
         const votes_case *c = s->c;
         gpu_buffer *const outs[] = {s->scores,  s->parts,  s->lists, s->n_scored, s->counts, s->counted,
-                                    s->rotated, s->tables, s->votes, s->at_least, s->begins, s->few};
+                                    s->rotated, s->tables, s->votes, s->at_least, s->having};
         for (size_t i = 0; i < COUNT(outs); i++) {
                 gpu_fetch(s->t, outs[i]);
                 gpu_guarded(outs[i], what);
         }
-        gpu_same(s->t, s->having, what);
-        gpu_same(s->t, s->arrived, what);
         ranked *wanted = malloc((size_t)c->most * sizeof *wanted);
         ck_assert_ptr_nonnull(wanted);
         for (size_t list = 0; list < s->n_lists; list++) {
@@ -521,8 +511,6 @@ START_TEST(bad_queries_end)
         gpu_fetch(&gpu, s.scores);
         gpu_guarded(s.lists, "lists");
         gpu_guarded(s.scores, "scores");
-        gpu_same(&gpu, s.having, "bins");
-        gpu_same(&gpu, s.arrived, "blocks that have arrived");
         const int32_t *list = (const int32_t *)(const void *)s.lists->back,
                       n = *(const int32_t *)(const void *)s.n_scored->back;
         ck_assert_int_eq(n, s.c->most / 2);

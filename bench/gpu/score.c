@@ -159,10 +159,7 @@ static dci_status take_votes(scoring *s)
                      {&v->tables, n_lists * BLOCKS * DCI_GPU_VOTE_WORDS, 4},
                      {&v->votes, n_lists * ranges * DCI_GPU_VOTE_RANGE, 1},
                      {&v->at_least, n_lists * ranges * DCI_GPU_VOTE_BINS, 2},
-                     {&v->having, n_lists * DCI_GPU_VOTE_BINS, 4},
-                     {&v->begins, n_lists * ranges * 2, 4},
-                     {&v->few, n_lists, 4},
-                     {&v->arrived, n_lists, 4}};
+                     {&v->having, n_lists * DCI_GPU_VOTE_BINS, 4}};
         for (size_t i = 0; i < sizeof areas / sizeof *areas; i++) {
                 gpubench_area area = {0};
                 DCI_TRY(gpubench_take(s->b, areas[i].n * areas[i].size, GPUBENCH_ON_DEVICE, &area));

@@ -252,9 +252,6 @@ static void place_votes(dci_gpu_kv *kv, arena *a, size_t lists)
         v->votes = part(a, times(ranges, DCI_GPU_VOTE_RANGE, 1), sizeof *v->votes);
         v->at_least = part(a, times(ranges, DCI_GPU_VOTE_BINS, 1), sizeof *v->at_least);
         v->having = part(a, times(lists, DCI_GPU_VOTE_BINS, 1), sizeof *v->having);
-        v->begins = part(a, times(ranges, 2, 1), sizeof *v->begins);
-        v->few = part(a, lists, sizeof *v->few);
-        v->arrived = part(a, lists, sizeof *v->arrived);
 }
 
 /* Scores of a batch of sequences, and lists of all. The sums for a prompt's centre share the memory of scores. */

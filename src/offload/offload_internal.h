@@ -146,7 +146,7 @@ typedef struct dci_gpu_kv_votes {
         uint32_t *tables;
         uint8_t *votes;
         uint16_t *at_least;
-        int32_t *having, *begins, *few, *arrived;
+        int32_t *having;
 } dci_gpu_kv_votes;
 
 /* What plans are made with on the device. */

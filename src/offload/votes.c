@@ -43,13 +43,9 @@ size_t dci_gpu_kv_votes_bytes(const dci_gpu_kv *kv)
 dci_status dci_gpu_kv_votes_begin(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_votes *v = &kv->planner.votes;
-        const size_t lists = kv->planner.batch * kv->shape.n_kv_heads;
-        if (!v->on)
-                return DCI_OK;
-        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, v->counted, 0,
-                              kv->n_sparse * kv->n_lists * v->n_blocks * sizeof *v->counted));
-        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, v->having, 0, lists * DCI_GPU_VOTE_BINS * sizeof *v->having));
-        return kv->ops->fill(kv->gpu, kv->side, v->arrived, 0, lists * sizeof *v->arrived);
+        return v->on ? kv->ops->fill(kv->gpu, kv->side, v->counted, 0,
+                                     kv->n_sparse * kv->n_lists * v->n_blocks * sizeof *v->counted)
+                     : DCI_OK;
 }
 
 /* Numbers of a row in all layers. */
@@ -109,9 +105,6 @@ dci_status dci_gpu_kv_vote(dci_gpu_kv *kv, void *stream, const dci_gpu_score_arg
                                         .tables = v->tables,
                                         .votes = v->votes,
                                         .at_least = v->at_least,
-                                        .having = v->having,
-                                        .begins = v->begins,
-                                        .few = v->few,
-                                        .arrived = v->arrived};
+                                        .having = v->having};
         return kv->ops->vote(kv->gpu, stream, &args);
 }

@@ -50,11 +50,7 @@ typedef struct dci_gpu_vote_args {
         uint32_t *tables;   /* [list][block][32]: votes of code c: nibble c % 8 of word c / 8 */
         uint8_t *votes;     /* [list][max_ranges * 1024] */
         uint16_t *at_least; /* [list][max_ranges][256]: of a range, candidates with so many votes at least */
-        int32_t *having;    /* [list][256]: candidates of a list with so many votes; zeros before and after */
-        int32_t *
-                begins; /* [list][max_ranges][2]: scores before a range's; candidates of as few votes as any that it has, at most */
-        int32_t *few;     /* [list]: the least votes of a candidate that has a score */
-        int32_t *arrived; /* [list]: zeros before and after */
+        int32_t *having;    /* [list][256]: candidates of a list with so many votes */
 } dci_gpu_vote_args;
 
 #endif

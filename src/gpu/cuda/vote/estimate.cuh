@@ -15,6 +15,9 @@ struct EstimateShared {
         float levels[16]; /* by nibble: with its sign */
         const unsigned char *chunks[range_chunks];
         uint32_t sums[SCORE_WARPS];
+        uint64_t wide_sums[SCORE_WARPS];
+        int few; /* the least votes of a candidate that has a score, and how many of as few have one */
+        uint32_t equal;
         float2 tops[SCORE_WARPS][DCI_GPU_MAX_GROUP];
         int16_t found[DCI_GPU_VOTE_RANGE]; /* of a range, ascending */
 };
@@ -62,28 +65,67 @@ static __device__ __forceinline__ void find_chunks(const dci_gpu_vote_args &a, c
                 s.chunks[threadIdx.x] = chunk_at(a.score, job.list, chunk);
 }
 
+/* Who has scores, and how many candidates of earlier ranges have more votes than the least, and as many. */
+struct Chosen {
+        int few;
+        uint32_t equal, more, as_few;
+};
+
+/* Votes of two candidates of a range. */
+static __device__ __forceinline__ uint32_t load_votes(const dci_gpu_vote_args &a, const VoteJob &job, int range)
+{
+        const uint64_t of_range = (uint64_t)job.list.list * a.max_ranges + range;
+        return job.votes ? __ldcg(reinterpret_cast<const uint16_t *>(a.votes + of_range * DCI_GPU_VOTE_RANGE) +
+                                  threadIdx.x)
+                         : 0;
+}
+
+/* By a list's bins, and its ranges' rows. All are chosen where none has votes. */
+static __device__ __forceinline__ Chosen choose(const dci_gpu_vote_args &a, const VoteJob &job, EstimateShared &s,
+                                                int range)
+{
+        Chosen c = {-1, 0, (uint32_t)range * DCI_GPU_VOTE_RANGE, 0};
+        if (!job.votes) /* the same for all threads */
+                return c;
+        const int bin = DCI_GPU_VOTE_BINS - 1 - (int)threadIdx.x;
+        const uint32_t wanted = (uint32_t)job.wanted,
+                       own = bin >= 0 ? (uint32_t)__ldcg(a.having + (uint64_t)job.list.list * DCI_GPU_VOTE_BINS + bin)
+                                      : 0;
+        uint32_t total;
+        const uint32_t before = prefix_of<SCORE_WARPS>(own, s.sums, &total);
+        if (before < wanted && wanted <= before + own) {
+                s.few = bin;
+                s.equal = wanted - before;
+        }
+        __syncthreads();
+        c.few = s.few;
+        c.equal = s.equal;
+        uint64_t sum = 0, all; /* as few: above 32 bits */
+        for (int r = threadIdx.x; r < range; r += SCORE_THREADS) {
+                const uint16_t *row =
+                        a.at_least + ((uint64_t)job.list.list * a.max_ranges + r) * DCI_GPU_VOTE_BINS + c.few;
+                const uint32_t reach = __ldcg(row), more = __ldcg(row + 1);
+                sum += (uint64_t)(reach - more) << 32 | more;
+        }
+        prefix_of<SCORE_WARPS>(sum, s.wide_sums, &all);
+        c.more = (uint32_t)all;
+        c.as_few = (uint32_t)(all >> 32);
+        return c;
+}
+
 /* The candidates of a range that have scores, to s.found; returns how many. Two to a thread. begin: the first one's score. */
 static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a, const VoteJob &job, EstimateShared &s,
-                                                      int range, int few, int *out_begin)
+                                                      int range, uint32_t votes, Chosen &c, int *out_begin)
 {
-        const int list = job.list.list, at = range * DCI_GPU_VOTE_RANGE + 2 * (int)threadIdx.x;
-        const uint64_t of_range = (uint64_t)list * a.max_ranges + range;
-        const bool there[2] = {at < job.list.n_candidates, at + 1 < job.list.n_candidates};
-        int begin = range * DCI_GPU_VOTE_RANGE;
-        uint32_t equal = 0, votes = 0;
-        if (job.votes) { /* the same for all threads */
-                const int2 begins = __ldcg(reinterpret_cast<const int2 *>(a.begins) + of_range);
-                begin = begins.x;
-                equal = (uint32_t)begins.y;
-                votes = __ldcg(reinterpret_cast<const uint16_t *>(a.votes + of_range * DCI_GPU_VOTE_RANGE) +
-                               threadIdx.x);
-        }
+        const int at = range * DCI_GPU_VOTE_RANGE + 2 * (int)threadIdx.x;
+        const uint32_t used = min(c.as_few, c.equal), equal = c.equal - used, begin = c.more + used;
+        int32_t *list = a.score.units.lists + (uint64_t)job.list.list * a.score.units.stride + begin;
         uint32_t more[2], as_few[2], total;
 #pragma unroll
         for (int i = 0; i < 2; i++) {
                 const int own = (int)(votes >> (8 * i) & 255);
-                more[i] = there[i] && (!job.votes || own > few);
-                as_few[i] = there[i] && job.votes && own == few;
+                more[i] = at + i < job.list.n_candidates && own > c.few;
+                as_few[i] = at + i < job.list.n_candidates && own == c.few;
         }
         const uint32_t before =
                 prefix_of<SCORE_WARPS>((as_few[0] + as_few[1]) << 16 | (more[0] + more[1]), s.sums, &total);
@@ -94,13 +136,15 @@ static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a
                 if (more[i] != 0 || (as_few[i] != 0 && n_few < equal)) {
                         s.found[number] = (int16_t)(2 * threadIdx.x + i);
                         if (job.votes)
-                                a.score.units.lists[(uint64_t)list * a.score.units.stride + begin + number] = at + i;
+                                list[number] = at + i;
                 }
                 n_more += more[i];
                 n_few += as_few[i];
         }
         __syncthreads();
-        *out_begin = begin;
+        c.more += total & 0xffff;
+        c.as_few += total >> 16;
+        *out_begin = (int)begin;
         return (int)((total & 0xffff) + min(total >> 16, equal));
 }
 
@@ -217,8 +261,6 @@ static __device__ __forceinline__ void estimate_part(const dci_gpu_vote_args &a,
 #pragma unroll
         for (int i = 0; i < QUADS; i++)
                 tops[i].begin();
-        if (QUADS == 1)
-                queries.load<DIM>(a, list, 0, block);
 #pragma unroll
         for (int i = 0; i < 16; i++)
                 if ((int)threadIdx.x == i)
@@ -226,21 +268,24 @@ static __device__ __forceinline__ void estimate_part(const dci_gpu_vote_args &a,
         if (ranges.first < ranges.last)
                 find_chunks(a, job, s, ranges.first);
         ptx_take_turn();
-        const int few = job.votes ? __ldcg(a.few + list) : 0;
+        uint32_t votes = ranges.first < ranges.last ? load_votes(a, job, ranges.first) : 0;
+        Chosen chosen = choose(a, job, s, ranges.first);
         for (int range = ranges.first; range < ranges.last; range++) {
                 int begin;
-                const int n = find_candidates(a, job, s, range, few, &begin);
+                const int n = find_candidates(a, job, s, range, votes, chosen, &begin);
                 float *out = a.score.scores + ((uint64_t)list * a.score.max_groups + begin) * a.score.group;
 #pragma unroll
                 for (int i = 0; i < QUADS; i++) {
-                        if (QUADS > 1 && quad * i < a.score.group)
-                                queries.load<DIM>(a, list, quad * i, block);
-                        if (quad * i < a.score.group)
-                                estimate_some<DIM>(a, s, queries, n, out, quad * i, tops[i]);
+                        if (quad * i >= a.score.group)
+                                continue;
+                        queries.load<DIM>(a, list, quad * i, block);
+                        estimate_some<DIM>(a, s, queries, n, out, quad * i, tops[i]);
                 }
                 __syncthreads(); /* the candidates have been read */
-                if (range + 1 < ranges.last)
+                if (range + 1 < ranges.last) {
                         find_chunks(a, job, s, range + 1);
+                        votes = load_votes(a, job, range + 1);
+                }
         }
         leave_tops<DIM, QUADS>(a, job, s, tops);
 }

@@ -254,6 +254,8 @@ static __global__ void __launch_bounds__(table_threads) tables_kernel(const __gr
                 a.score.units.n_scored[job.list.list] = job.votes ? job.wanted : 0;
         if (!job.votes)
                 return;
+        if (block == 0)
+                a.having[(uint64_t)job.list.list * DCI_GPU_VOTE_BINS + code] = 0;
         const uint32_t count = count_of(a, job, s, block, counted, here, counts, of_counted);
         __syncthreads();
         const float score = score_of(s, a.score.group);
@@ -277,9 +279,7 @@ static __global__ void __launch_bounds__(table_threads) tables_kernel(const __gr
 template <int DIM> struct VoteShared {
         __align__(16) uint32_t tables[DIM / DCI_VOTE_BLOCK * DCI_GPU_VOTE_WORDS];
         uint32_t bins[DCI_GPU_VOTE_BINS];
-        uint64_t sums[vote_threads / 32];
-        uint32_t above;
-        int few, last;
+        uint32_t sums[vote_threads / 32];
 };
 
 /* Votes of four codes, added to four bytes. */
@@ -293,88 +293,24 @@ static __device__ __forceinline__ uint32_t add_votes(uint32_t sum, const uint32_
         return sum;
 }
 
-/* Two bins to a thread, from the greatest on: those before them in that order, in all threads. */
-struct Bins {
-        int high; /* and high - 1 */
-        uint32_t first, second, before;
-
-        template <int DIM> __device__ __forceinline__ void scan(VoteShared<DIM> &s)
-        {
-                uint64_t total;
-                before = (uint32_t)prefix_of<vote_threads / 32>((uint64_t)(first + second), s.sums, &total);
-        }
-};
-
-static __device__ __forceinline__ Bins own_bins()
-{
-        Bins b;
-        b.high = DCI_GPU_VOTE_BINS - 1 - 2 * (int)threadIdx.x;
-        b.first = b.second = b.before = 0;
-        return b;
-}
-
 /* What a range has: its row of `at_least`, and its share in the list's bins. */
 template <int DIM>
 static __device__ __forceinline__ void leave_range(const dci_gpu_vote_args &a, const VoteJob &job, VoteShared<DIM> &s,
                                                    int range)
 {
-        Bins b = own_bins();
-        b.first = s.bins[b.high];
-        b.second = s.bins[b.high - 1];
-        b.scan(s);
-        const uint32_t high = b.before + b.first, low = high + b.second;
+        /* Two bins to a thread, from the greatest on. */
+        const int bin = DCI_GPU_VOTE_BINS - 1 - 2 * (int)threadIdx.x;
+        const uint32_t first = s.bins[bin], second = s.bins[bin - 1];
+        uint32_t total;
+        const uint32_t high = prefix_of<vote_threads / 32>(first + second, s.sums, &total) + first, low = high + second;
         uint32_t *row = reinterpret_cast<uint32_t *>(a.at_least + ((uint64_t)job.list.list * a.max_ranges + range) *
                                                                           DCI_GPU_VOTE_BINS);
-        row[b.high / 2] = low | high << 16;
+        row[bin / 2] = low | high << 16;
         int32_t *having = a.having + (uint64_t)job.list.list * DCI_GPU_VOTE_BINS;
-        if (b.first > 0)
-                atomicAdd(having + b.high, (int32_t)b.first);
-        if (b.second > 0)
-                atomicAdd(having + b.high - 1, (int32_t)b.second);
-}
-
-/* The least votes that count, and where each range's scores begin; by the last block of a list. */
-template <int DIM>
-static __device__ __forceinline__ void find_few(const dci_gpu_vote_args &a, const VoteJob &job, VoteShared<DIM> &s)
-{
-        const int list = job.list.list;
-        int32_t *having = a.having + (uint64_t)list * DCI_GPU_VOTE_BINS;
-        const uint32_t wanted = (uint32_t)job.wanted;
-        Bins b = own_bins();
-        b.first = (uint32_t)__ldcg(having + b.high);
-        b.second = (uint32_t)__ldcg(having + b.high - 1);
-        having[b.high] = having[b.high - 1] = 0;
-        b.scan(s);
-        const uint32_t high = b.before + b.first;
-        if (b.before < wanted && wanted <= high) {
-                s.few = b.high;
-                s.above = b.before;
-        } else if (high < wanted && wanted <= high + b.second) {
-                s.few = b.high - 1;
-                s.above = high;
-        }
-        __syncthreads();
-        const uint32_t few = (uint32_t)s.few, equal = wanted - s.above;
-        uint64_t before = 0, total; /* candidates of more votes, and of as few, above 32 bits */
-        for (int first = 0; first < job.n_ranges; first += vote_threads) {
-                const int range = first + (int)threadIdx.x;
-                const uint16_t *row = a.at_least + ((uint64_t)list * a.max_ranges + range) * DCI_GPU_VOTE_BINS + few;
-                const bool there = range < job.n_ranges;
-                const uint32_t reach = there ? __ldcg(row) : 0, more = there ? __ldcg(row + 1) : 0;
-                const uint64_t own =
-                        before + prefix_of<vote_threads / 32>((uint64_t)(reach - more) << 32 | more, s.sums, &total);
-                const uint32_t as_few = (uint32_t)(own >> 32);
-                before += total;
-                if (!there)
-                        continue;
-                int32_t *out = a.begins + ((uint64_t)list * a.max_ranges + range) * 2;
-                out[0] = (int32_t)((uint32_t)own + min(as_few, equal));
-                out[1] = (int32_t)(as_few < equal ? equal - as_few : 0);
-        }
-        if (threadIdx.x == 0) {
-                a.few[list] = s.few;
-                a.arrived[list] = 0;
-        }
+        if (first > 0)
+                atomicAdd(having + bin, (int32_t)first);
+        if (second > 0)
+                atomicAdd(having + bin - 1, (int32_t)second);
 }
 
 /* A range of a list to a block. Codes are on their way before the tables are there. */
@@ -423,12 +359,6 @@ static __global__ void __launch_bounds__(vote_threads) vote_kernel(const __grid_
                         atomicAdd(&s.bins[(i < 4 ? sums.x : sums.y) >> (8 * (i % 4)) & 255], 1u);
         __syncthreads();
         leave_range(a, job, s, range);
-        __syncthreads();
-        if (thread == 0)
-                s.last = ptx_arrive(a.arrived + job.list.list) == job.n_ranges - 1;
-        __syncthreads();
-        if (s.last != 0)
-                find_few(a, job, s);
 }
 
 #endif
