@@ -37,7 +37,7 @@ endif()
 if(NOT DCI_SANITIZE)
     target_compile_options(dci_objects PRIVATE
         "$<$<AND:$<COMPILE_LANGUAGE:C>,$<CONFIG:Release,RelWithDebInfo>>:-Wframe-larger-than=16384>")
-    foreach(name attend learned score select tree)
+    foreach(name attend learned score select tree vote)
         set_source_files_properties(${PROJECT_SOURCE_DIR}/src/gpu/host/${name}.c PROPERTIES COMPILE_OPTIONS -Wno-frame-larger-than)
     endforeach()
 endif()

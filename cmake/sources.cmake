@@ -130,6 +130,7 @@ set(dci_sources
     src/gpu/host/tail_clusters.c
     src/gpu/host/tail_sums.c
     src/gpu/host/tree.c
+    src/gpu/host/vote.c
     src/kv/attend.c
     src/kv/budget.c
     src/kv/cache.c
@@ -219,6 +220,7 @@ set(dci_sources
     src/offload/swap.c
     src/offload/tail.c
     src/offload/tree.c
+    src/offload/votes.c
     src/offload/trim.c
     src/offload/upload.c)
 
@@ -257,7 +259,8 @@ set(dci_cuda_sources
     src/gpu/cuda/tree/tree_codes1.cu
     src/gpu/cuda/tree/tree_codes2.cu
     src/gpu/cuda/tree/tree_codes4.cu
-    src/gpu/cuda/tree/patch.cu)
+    src/gpu/cuda/tree/patch.cu
+    src/gpu/cuda/vote/vote.cu)
 if(DCI_CUDA)
     list(APPEND dci_sources src/gpu/cuda/device.c src/gpu/cuda/limits.c src/gpu/cuda/pin.c)
 else()

@@ -171,7 +171,9 @@ static size_t group_of(const twin *t, const which *of, int32_t position)
         int32_t *n_scored = fetch(t, units.n_scored + of->list, 1),
                 *list = fetch(t, units.lists + of->list * (size_t)units.stride, (size_t)units.stride);
         size_t at = *n_scored == 0 ? group : SIZE_MAX;
-        for (size_t u = 0; (int32_t)(u * DCI_GPU_UNIT) < *n_scored; u++)
+        for (size_t u = 0; units.singles != 0 && (int32_t)u < *n_scored; u++)
+                at = list[u] == (int32_t)group ? u : at;
+        for (size_t u = 0; units.singles == 0 && (int32_t)(u * DCI_GPU_UNIT) < *n_scored; u++)
                 if (list[u] == (int32_t)(group / DCI_GPU_UNIT))
                         at = u * DCI_GPU_UNIT + group % DCI_GPU_UNIT;
         ck_assert_msg(at != SIZE_MAX, "%s, layer %zu, list %zu: token %d is in none of the units", t->what, of->layer,

@@ -97,7 +97,7 @@ static void check_codes(const list *l)
         for (size_t j = 0; j < dim; j++) /* rounding of the product with the centre */
                 off += 1e-6 * fabs((double)l->query[j] * (double)coder->centre[j]);
         for (size_t g = 0; g < l->n_groups; g++) {
-                const size_t row = l->units == NULL ? g : (size_t)DCI_GPU_SCORED(l->units, (int32_t)g);
+                const size_t row = l->units == NULL ? g : (size_t)DCI_GPU_SCORED(l->units, 0, (int32_t)g);
                 const size_t at = row % s->per_chunk;
                 const unsigned char *chunk = score_chunk_image(s, l->row, row / s->per_chunk, l->head);
                 const unsigned char *unit =

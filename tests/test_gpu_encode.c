@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kv/stages/rank.h"
+#include "kv/stages/stages.h"
 #include "simd/codes/transpose.h"
 #include "simd/convert.h"
 #include "sketch/coder.h"
@@ -57,6 +58,10 @@ static const shape shapes[] = {
         {"deviations of 16", 128, DCI_BF16, DCI_GPU_DEVIATIONS, 0, 0, 4, 2, 0},
         {"deviations of 8, values of 2", 64, DCI_F16, DCI_GPU_DEVIATIONS, 0, 2, 3, 1, 0},
         {"cuboids of 8, values of 4", 256, DCI_F16, DCI_GPU_CUBOIDS, 0, 4, 3, 1, 0},
+        {"votes", 128, DCI_BF16, DCI_GPU_VOTES, 0, 0, 0, 2, 0},
+        {"votes, dim 64", 64, DCI_F16, DCI_GPU_VOTES, 0, 0, 0, 3, 0},
+        {"votes, dim 96, values of 4", 96, DCI_BF16, DCI_GPU_VOTES, 0, 4, 0, 1, 0},
+        {"votes, dim 256", 256, DCI_F16, DCI_GPU_VOTES, 0, 0, 0, 1, 0},
 };
 
 typedef struct world {
@@ -129,8 +134,9 @@ static void make_chunks(world *w)
 {
         const shape *s = w->s;
         const size_t width = (size_t)(s->kind == DCI_GPU_MEANS ? s->dim : 2 * s->dim);
-        w->summary_bytes = s->kind == DCI_GPU_CODES ? table_bytes(w, s->bits)
-                                                    : (size_t)(DCI_GPU_CHUNK >> s->group_shift) * width * 2;
+        w->summary_bytes = s->kind == DCI_GPU_CODES   ? table_bytes(w, s->bits)
+                           : s->kind == DCI_GPU_VOTES ? DCI_GPU_CHUNK * (size_t)s->dim / 8 * 7
+                                                      : (size_t)(DCI_GPU_CHUNK >> s->group_shift) * width * 2;
         if (s->mean_shift > 0)
                 w->summary_bytes += rows_bytes(w, s->bits, (size_t)DCI_GPU_CHUNK >> s->mean_shift);
         w->tail_at = dci_lines(w->summary_bytes);
@@ -314,6 +320,18 @@ static void model_page(const world *w, size_t list, size_t first, size_t n, unsi
         kernels->narrow[w->s->dtype - 1](row, w->s->kind == DCI_GPU_MEANS ? dim : 2 * dim, to);
 }
 
+/* By the host's stage. */
+static void model_votes(const world *w, size_t list, size_t candidate, unsigned char *part)
+{
+        static float wide[DCI_GPU_MAX_DIM], scratch[3 * DCI_GPU_MAX_DIM];
+        dci_kv kv;
+        memset(&kv, 0, sizeof kv);
+        kv.dim_k = (size_t)w->s->dim;
+        kv.vote_rotation = w->key_coder.rotation;
+        to_f32(w, row_of(w, false, list, candidate), wide);
+        dci_kv_summary_votes.put(&kv, NULL, part, candidate % DCI_GPU_CHUNK, 1, wide, scratch);
+}
+
 /* All candidates of a list at once. */
 static void model(world *w, size_t layer, size_t row, size_t head, size_t n)
 {
@@ -333,7 +351,9 @@ static void model(world *w, size_t layer, size_t row, size_t head, size_t n)
                 const size_t mean = s->mean_shift > 0 ? (size_t)1 << s->mean_shift : n;
                 if (s->mean_shift > 0 && c % mean == 0)
                         model_mean(w, list, c, left < mean ? left : mean, part + table_bytes(w, s->bits));
-                if (s->kind != DCI_GPU_CODES && c % per == 0)
+                if (s->kind == DCI_GPU_VOTES)
+                        model_votes(w, list, c, part);
+                else if (s->kind != DCI_GPU_CODES && c % per == 0)
                         model_page(w, list, c, left < per ? left : per, part + c % DCI_GPU_CHUNK / per * width);
                 if (s->value_bits != 0 && c % 32 == 0)
                         model_values(w, list, c, rows, part + w->tail_at);

@@ -80,8 +80,8 @@ END_TEST
 /* From nothing, through the budget, far beyond: with small pieces the pool grows all the time. */
 START_TEST(a_long_decode_stays_that_of_the_cpu)
 {
-        static const int32_t presets[] = {DCI_KV_SKETCH, DCI_KV_ARKVALE, DCI_KV_ICECACHE, DCI_KV_RETROINFER,
-                                          DCI_KV_PRKV};
+        static const int32_t presets[] = {DCI_KV_SKETCH,     DCI_KV_ARKVALE, DCI_KV_ICECACHE,
+                                          DCI_KV_RETROINFER, DCI_KV_PRKV,    DCI_KV_PARISKV};
         dci_kv_config config = twin_small(presets[_i]);
         config.dtype = DCI_F16;
         dci_gpu_kv_config on_device = twin_on_device();
@@ -166,7 +166,7 @@ START_TEST(every_shape_is_that_of_the_cpu)
         } shapes[] = {{64, 1, 16, 8, DCI_F16, DCI_F32},    {96, 3, 5, 16, DCI_BF16, DCI_BF16},
                       {128, 2, 1, 32, DCI_F16, DCI_F16},   {256, 1, 8, 64, DCI_BF16, DCI_F32},
                       {128, 8, 4, 16, DCI_BF16, DCI_BF16}, {96, 1, 9, 64, DCI_F16, DCI_BF16}};
-        static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST, DCI_KV_FULL};
+        static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST, DCI_KV_PARISKV, DCI_KV_FULL};
         for (size_t p = 0; p < sizeof presets / sizeof *presets; p++) {
                 dci_kv_config config = kv_config(presets[p], 2, shapes[_i].n_heads, shapes[_i].group, shapes[_i].dim);
                 config.page_tokens = shapes[_i].page;
@@ -258,7 +258,7 @@ int main(void)
         tcase_add_loop_test(laws, every_preset_is_that_of_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, every_preset_is_that_of_the_cpu_on_the_trace, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, prompts_come_in_pieces, 0, 8);
-        tcase_add_loop_test(laws, a_long_decode_stays_that_of_the_cpu, 0, 5);
+        tcase_add_loop_test(laws, a_long_decode_stays_that_of_the_cpu, 0, 6);
         tcase_add_loop_test(laws, ragged_batches_are_those_of_the_cpu, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, prompts_end_beside_plans, 0, KV_N_KINDS);
         tcase_add_loop_test(laws, every_shape_is_that_of_the_cpu, 0, 6);

@@ -26,6 +26,7 @@ static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT,
                                   DCI_KV_LOUISKV,
                                   CODED,
                                   DCI_KV_ICECACHE,
+                                  DCI_KV_PARISKV,
                                   PAGES + DCI_KV_CLUSTERKV,
                                   PAGES + DCI_KV_ICECACHE,
                                   PAGES + DCI_KV_PRKV};

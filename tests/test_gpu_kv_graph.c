@@ -172,6 +172,8 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
 #define LEARNED_OF(bits) (200 + (bits))
 /* Pages by mean and deviation. */
 #define DEVIATIONS (-1)
+/* Votes for few candidates, whose heads are combined by the softmax. */
+#define FEW_VOTED (-2)
 
 /* New ones come last: rows are drawn by the number here, and some numbers were chosen. */
 static const struct {
@@ -220,16 +222,26 @@ static const struct {
                {DEVIATIONS, 0, 0},
                {DCI_KV_RETROINFER, 0, 0},
                {DCI_KV_PRKV, 0, 0},
-               {DCI_KV_PRKV, 0, 1}};
+               {DCI_KV_PRKV, 0, 1},
+               {DCI_KV_PARISKV, 0, 0},
+               {DCI_KV_PARISKV, DCI_KV_AHEAD, 0},
+               {DCI_KV_PARISKV, DCI_KV_ANCHOR, 0},
+               {FEW_VOTED, 0, 0}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
 {
         dci_kv_config config = twin_small(kind == DEVIATIONS     ? DCI_KV_PAGEMEAN
+                                          : kind == FEW_VOTED    ? DCI_KV_PARISKV
                                           : kind < LEARNED_OF(0) ? kind
                                                                  : DCI_KV_SKETCH);
         if (kind == DEVIATIONS)
                 config.summary = DCI_KV_SUMMARY_MEAN_STD;
+        if (kind == FEW_VOTED) {
+                config.combine = DCI_KV_COMBINE_SOFTMAX;
+                config.vote_share = 0.3;
+                config.candidate_share = 0.15;
+        }
         if (kind < LEARNED_OF(0))
                 return config;
         config.summary = DCI_KV_SUMMARY_LEARNED;
@@ -462,6 +474,7 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_ICECACHE, 8, "codes of 8 bits"},
                      {DCI_KV_ICECACHE, 0, NULL},
                      {DCI_KV_PRKV, 0, NULL},
+                     {DCI_KV_PARISKV, 0, NULL},
                      {DCI_KV_CLUSTERKV, 0, NULL},
                      {DCI_KV_RETROINFER, 0, NULL},
                      {DCI_KV_LOUISKV, 0, NULL},

@@ -464,7 +464,7 @@ START_TEST(a_plan_is_one_of_the_units_tokens)
                                 ck_assert_int_eq(((const int32_t *)(const void *)counts->back)[h], PLAN_ROOM);
                                 for (int32_t i = 0; i < PLAN_ROOM; i++) {
                                         const int32_t number = wanted[h * ld + i] - sink;
-                                        ck_assert_int_eq(got[h * ld + i], sink + DCI_GPU_SCORED(units, number));
+                                        ck_assert_int_eq(got[h * ld + i], sink + DCI_GPU_SCORED(units, 0, number));
                                 }
                         }
                         if (!lists)

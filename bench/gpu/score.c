@@ -8,11 +8,13 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { HEADS = 8, GROUP = 4, DIM = 128, SINK = 16, WINDOW = 64, UNIT = 32, BUDGET = 256, RING = 128, PIECE_SHIFT = 4 };
 enum { MAX_LAYERS = 64, MAX_UNIT_LAYERS = 32 };
-enum { PLAIN, OF_MEANS, OF_UNITS }; /* how: the last two are the scores of a preselection (gpu/args/select.h) */
-enum { MEAN_SHIFT = 3, WANTED = 264 };
+/* how: of means and of units are the scores of a preselection (gpu/args/select.h); of votes: with the votes (gpu/args/votes.h) */
+enum { PLAIN, OF_MEANS, OF_UNITS, OF_VOTES };
+enum { MEAN_SHIFT = 3, WANTED = 264, BLOCKS = DIM / DCI_VOTE_BLOCK };
 
 typedef struct score_shape {
         int32_t kind, bits, shift, how; /* shift: of pages */
@@ -24,6 +26,7 @@ typedef struct scoring {
         const score_shape *shape;
         size_t n_sets, n_groups, group_bytes, lane_bytes, chunks_each;
         dci_gpu_score_args args;
+        dci_gpu_vote_args votes;
 } scoring;
 
 static dci_gpu_score_args args_of(const scoring *s, size_t set)
@@ -41,6 +44,14 @@ static dci_status score(void *arg, size_t set)
 {
         const scoring *s = arg;
         const dci_gpu_score_args args = args_of(s, set);
+        if (s->shape->how == OF_VOTES) {
+                const size_t in_set = set * s->shape->n_sequences * HEADS * BLOCKS;
+                dci_gpu_vote_args votes = s->votes;
+                votes.score = args;
+                votes.counted += in_set;
+                votes.counts += in_set * DCI_VOTE_CODES;
+                return s->b->ops->vote(s->b->gpu, s->b->stream, &votes);
+        }
         return s->b->ops->score(s->b->gpu, s->b->stream, &args);
 }
 
@@ -130,6 +141,40 @@ static dci_status put_units(scoring *s)
         return DCI_OK;
 }
 
+/* Lists, counts, and what launches leave for each other: zeros. */
+static dci_status take_votes(scoring *s)
+{
+        const size_t n_lists = s->shape->n_sequences * HEADS, blocks = s->n_sets * n_lists * BLOCKS;
+        const size_t ranges = (s->shape->n_candidates + DCI_GPU_VOTE_RANGE - 1) / DCI_GPU_VOTE_RANGE;
+        dci_gpu_vote_args *v = &s->votes;
+        int32_t *n_scored = NULL, *lists = NULL;
+        const struct {
+                void *to;
+                size_t n, size;
+        } areas[] = {{&lists, n_lists * s->n_groups, 4},
+                     {&n_scored, n_lists, 4},
+                     {&v->counts, blocks * DCI_VOTE_CODES, 4},
+                     {&v->counted, blocks, 4},
+                     {&v->queries, n_lists * GROUP * DIM, 4},
+                     {&v->tables, n_lists * BLOCKS * DCI_GPU_VOTE_WORDS, 4},
+                     {&v->votes, n_lists * ranges * DCI_GPU_VOTE_RANGE, 1},
+                     {&v->at_least, n_lists * ranges * DCI_GPU_VOTE_BINS, 2},
+                     {&v->having, n_lists * DCI_GPU_VOTE_BINS, 4}};
+        for (size_t i = 0; i < sizeof areas / sizeof *areas; i++) {
+                gpubench_area area = {0};
+                DCI_TRY(gpubench_take(s->b, areas[i].n * areas[i].size, GPUBENCH_ON_DEVICE, &area));
+                DCI_TRY(s->b->ops->fill(s->b->gpu, s->b->stream, area.device, 0, area.n_bytes));
+                memcpy(areas[i].to, &area.device, sizeof area.device);
+        }
+        v->max_ranges = v->n_ranges = (int32_t)ranges;
+        v->row_counted = HEADS * BLOCKS;
+        v->row_counts = v->row_counted * DCI_VOTE_CODES;
+        s->args.n_parts = (int32_t)(ranges < DCI_GPU_MAX_PARTS ? ranges : DCI_GPU_MAX_PARTS);
+        s->args.units =
+                (dci_gpu_units){.lists = lists, .n_scored = n_scored, .stride = s->args.max_groups, .singles = 1};
+        return DCI_OK;
+}
+
 static dci_status take_filled(gpubench *b, size_t n_bytes, gpubench_area *out)
 {
         DCI_TRY(gpubench_take(b, n_bytes, GPUBENCH_ON_DEVICE, out));
@@ -182,7 +227,9 @@ static dci_status prepare(scoring *s)
                                                  .n_slots = SINK + RING}};
         s->args.summaries.head_bytes =
                 (uint32_t)(codes ? DCI_GPU_CHUNK * s->group_bytes : dci_lines(per_chunk * s->group_bytes));
-        if (shape->how != PLAIN)
+        if (shape->how == OF_VOTES)
+                s->args.summaries.head_bytes = DCI_GPU_CHUNK * BLOCKS * (1 + DCI_VOTE_RECORD(1));
+        else if (shape->how != PLAIN)
                 s->args.summaries.head_bytes += (uint32_t)((DCI_GPU_CHUNK >> MEAN_SHIFT) * s->group_bytes);
         s->args.summaries.head_bytes = (s->args.summaries.head_bytes + 127) / 128 * 128;
         s->args.summaries.chunk_bytes = (uint64_t)HEADS * s->args.summaries.head_bytes;
@@ -191,6 +238,8 @@ static dci_status prepare(scoring *s)
         DCI_TRY(put_tables(s));
         if (shape->how == OF_UNITS)
                 DCI_TRY(put_units(s));
+        if (shape->how == OF_VOTES)
+                DCI_TRY(take_votes(s));
         DCI_TRY(take_areas(s));
         if (shape->how != OF_MEANS)
                 return DCI_OK;
@@ -220,7 +269,7 @@ static const char *name_of(const score_shape *shape)
         static const char *const codes[] = {"", "codes, 1 bit", "codes, 2 bits", "", "codes, 4 bits"};
         static const char *const rows[] = {"", "", "means", "minmax", "cuboids", "deviations"};
         if (shape->how != PLAIN)
-                return shape->how == OF_MEANS ? "codes of means" : "units, 4 bits";
+                return shape->how == OF_MEANS ? "codes of means" : shape->how == OF_UNITS ? "units, 4 bits" : "votes";
         return shape->kind == DCI_GPU_CODES ? codes[shape->bits] : rows[shape->kind];
 }
 
@@ -233,7 +282,12 @@ static dci_status measure(gpubench *b, const score_shape *shape)
         if (shape->how == OF_UNITS)
                 s.n_groups = b->options->tiny ? 4 * DCI_GPU_UNIT : WANTED * DCI_GPU_UNIT;
         s.group_bytes = shape->kind == DCI_GPU_CODES ? (size_t)(DIM * shape->bits / 8 + 2) : 2 * width;
-        const double bytes = (double)(shape->n_sequences * HEADS * s.n_groups * s.group_bytes);
+        if (shape->how == OF_VOTES) { /* all votes; records of the published share */
+                s.n_groups = (size_t)ceil(DCI_VOTE_CANDIDATE_SHARE(shape->n_candidates) * (double)shape->n_candidates);
+                s.group_bytes = DCI_VOTE_RECORD(BLOCKS);
+        }
+        const size_t voted = shape->how == OF_VOTES ? shape->n_candidates * BLOCKS : 0;
+        const double bytes = (double)(shape->n_sequences * HEADS * (s.n_groups * s.group_bytes + voted));
         s.n_sets = gpubench_sets(b, (size_t)bytes, 4);
         const size_t most = shape->how == OF_UNITS ? MAX_UNIT_LAYERS : MAX_LAYERS;
         s.n_sets = s.n_sets > most ? most : s.n_sets;
@@ -262,7 +316,8 @@ dci_status gpubench_score(gpubench *b)
                 {DCI_GPU_CODES, 4, 0, OF_UNITS, 0, 0}, {DCI_GPU_MEANS, 4, 4, PLAIN, 0, 0},
                 {DCI_GPU_MEANS, 4, 5, PLAIN, 0, 0},    {DCI_GPU_MINMAX, 4, 4, PLAIN, 0, 0},
                 {DCI_GPU_MINMAX, 4, 5, PLAIN, 0, 0},   {DCI_GPU_CUBOIDS, 4, 4, PLAIN, 0, 0},
-                {DCI_GPU_CUBOIDS, 4, 5, PLAIN, 0, 0},  {DCI_GPU_DEVIATIONS, 4, 4, PLAIN, 0, 0}};
+                {DCI_GPU_CUBOIDS, 4, 5, PLAIN, 0, 0},  {DCI_GPU_DEVIATIONS, 4, 4, PLAIN, 0, 0},
+                {DCI_GPU_VOTES, 4, 0, OF_VOTES, 0, 0}};
         static const size_t sizes[][2] = {{1, 36864}, {1, 131072}, {1, 262144}, {16, 32768}};
         const bool tiny = b->options->tiny;
         printf("\nscore: summaries against 32 query heads on 8 kv heads, d 128; us of one layer, in a graph\n"

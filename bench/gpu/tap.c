@@ -76,6 +76,7 @@ TAPPED(pack, dci_gpu_pack_args, PHASE_APPEND)
 TAPPED(encode, dci_gpu_encode_args, PHASE_ENCODE)
 TAPPED(score, dci_gpu_score_args, PHASE_SCORE)
 TAPPED(select, dci_gpu_select_args, PHASE_SELECT)
+TAPPED(vote, dci_gpu_vote_args, PHASE_SCORE)
 TAPPED(tree, dci_gpu_tree_args, PHASE_SELECT)
 TAPPED(resolve, dci_gpu_resolve_args, PHASE_RESIDENCY)
 TAPPED(gather, dci_gpu_gather_args, PHASE_GATHER)
@@ -132,6 +133,7 @@ void gpubench_tap_open(gpubench *b)
         tap.ops.encode = tap_encode;
         tap.ops.score = tap_score;
         tap.ops.select = tap_select;
+        tap.ops.vote = tap_vote;
         tap.ops.tree = tap_tree;
         tap.ops.resolve = tap_resolve;
         tap.ops.gather = tap_gather;

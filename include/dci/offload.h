@@ -57,7 +57,8 @@
  *                         The host builds trees, and inserts in dci_gpu_kv_maintain or, if that was not called, in
  *                         dci_gpu_kv_reserve, which then waits; only what changed is uploaded. At most 4,096 pages in
  *                         the lists of the query heads of a kv head together
- *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), or with LEARNED (8 bits: up to 128 elements);
+ *      group, summary     TOKEN with CODES of 4, 2 or 1 bits (sketch), with LEARNED (8 bits: up to 128 elements), or
+ *                         with VOTES (pariskv);
  *                         PAGE, CLUSTER, SEGMENT and REORDERED with MEAN, MINMAX, CUBOID or MEAN_STD (pagemean, quest,
  *                         arkvale, freekv, clusterkv, louiskv, prkv, retroinfer)
  *      tail               DROP; with codes of tokens also SUMS, and LOWBIT with values of 4, 2 or 1 bits (sketch+sums,

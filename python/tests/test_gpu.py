@@ -31,7 +31,7 @@ def gpu_count() -> int:
 @pytest.mark.parametrize(
     ("preset", "planner"),
     [
-        *((preset, planner) for preset in ("sketch", "sketch+lowbit", "arkvale") for planner in PLANNERS),
+        *((preset, planner) for preset in ("sketch", "sketch+lowbit", "arkvale", "pariskv") for planner in PLANNERS),
         ("icecache", "host"),
         ("icecache", "device"),
     ],

@@ -16,6 +16,7 @@
 #include "gpu/args/select.h"
 #include "gpu/args/tail.h"
 #include "gpu/args/tree.h"
+#include "gpu/args/votes.h"
 
 /* What kernels of a KV cache are launched for, at most. */
 typedef struct dci_gpu_needs {

@@ -207,6 +207,9 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 p->centres =
                         part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lists, kv->dim, 1) : 0,
                              sizeof(float));
+                const size_t blocks = times(lists, p->votes.n_blocks, 1); /* 0 without votes */
+                p->votes.counts = part(a, times(blocks, DCI_VOTE_CODES, 1), sizeof *p->votes.counts);
+                p->votes.counted = part(a, blocks, sizeof *p->votes.counted);
                 p->lasts = part(a, lists, sizeof(float));
                 kv->schedule->memory = part(a, times(n, kv->schedule->row_bytes, 1), 1);
                 kv->learned->transforms =
@@ -235,6 +238,22 @@ static size_t partial_bytes(const dci_gpu_kv *kv)
         return most;
 }
 
+/* What launches of a batch's votes leave for each other. */
+static void place_votes(dci_gpu_kv *kv, arena *a, size_t lists)
+{
+        dci_gpu_kv_votes *v = &kv->planner.votes;
+        const size_t ranges = times(lists, v->max_ranges, 1);
+        if (!v->on)
+                return;
+        v->lists = part(a, times(lists, v->stride, 1), sizeof *v->lists);
+        v->n_scored = part(a, lists, sizeof *v->n_scored);
+        v->queries = part(a, times(lists, kv->group, kv->dim), sizeof *v->queries);
+        v->tables = part(a, times(lists, v->n_blocks, DCI_GPU_VOTE_WORDS), sizeof *v->tables);
+        v->votes = part(a, times(ranges, DCI_GPU_VOTE_RANGE, 1), sizeof *v->votes);
+        v->at_least = part(a, times(ranges, DCI_GPU_VOTE_BINS, 1), sizeof *v->at_least);
+        v->having = part(a, times(lists, DCI_GPU_VOTE_BINS, 1), sizeof *v->having);
+}
+
 /* Scores of a batch of sequences, and lists of all. The sums for a prompt's centre share the memory of scores. */
 static void place_lists(dci_gpu_kv *kv, arena *a)
 {
@@ -256,6 +275,7 @@ static void place_lists(dci_gpu_kv *kv, arena *a)
                 p->tree.page_numbers = part(a, times(lists, p->tree.max_pages, 1), sizeof(int32_t));
                 p->tree.arrived = part(a, lists, sizeof(int32_t));
         }
+        place_votes(kv, a, lists);
         p->found = part(a, times(lists, DCI_GPU_FOUND, 1), sizeof(uint64_t));
         p->n_found = part(a, times(lists, 2, 1), sizeof(int32_t));
         p->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));

@@ -134,6 +134,21 @@ typedef struct dci_gpu_kv_tree_plan {
         int32_t *page_numbers, *arrived;
 } dci_gpu_kv_tree_plan;
 
+/* With votes (votes.h): gpu/args/votes.h. */
+typedef struct dci_gpu_kv_votes {
+        bool on;
+        size_t n_blocks, max_ranges, stride; /* stride: of a list that has scores */
+        uint32_t *counts;                    /* [row][sparse layer][head][block][code] */
+        int32_t *counted;                    /* [row][sparse layer][head][block] */
+        /* Of the layer that was planned last. */
+        int32_t *lists, *n_scored;
+        float *queries;
+        uint32_t *tables;
+        uint8_t *votes;
+        uint16_t *at_least;
+        int32_t *having;
+} dci_gpu_kv_votes;
+
 /* What plans are made with on the device. */
 typedef struct dci_gpu_kv_planner {
         bool on;
@@ -159,6 +174,7 @@ typedef struct dci_gpu_kv_planner {
         int32_t *n_found, *positions, *counts, *header;
         dci_gpu_kv_preselect preselect;
         dci_gpu_kv_tree_plan tree;
+        dci_gpu_kv_votes votes;
 } dci_gpu_kv_planner;
 
 struct dci_gpu_kv {

@@ -14,6 +14,7 @@
 #include "offload/schedule.h"
 #include "offload/tail.h"
 #include "offload/tree.h"
+#include "offload/votes.h"
 
 #define UPLOAD_BYTES ((size_t)4 << 20)
 #define SCORE_BYTES ((size_t)256 << 20) /* of a batch of sequences; at least one */
@@ -31,6 +32,8 @@ static int32_t summary_kind(const dci_kv_config *c)
                 return DCI_GPU_CODES;
         if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_LEARNED)
                 return DCI_GPU_LEARNED;
+        if (c->group == DCI_KV_GROUP_TOKEN && c->summary == DCI_KV_SUMMARY_VOTES)
+                return DCI_GPU_VOTES;
         if (c->group == DCI_KV_GROUP_TREE) /* of its keys and means */
                 return DCI_GPU_CODES;
         if (c->group != DCI_KV_GROUP_PAGE && !dci_gpu_kv_has_clusters(c) && !dci_gpu_kv_has_orders(c))
@@ -54,7 +57,7 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
                  (shape->select != DCI_KV_SELECT_NONE || shape->tail != DCI_KV_TAIL_LOWBIT))
                 return unsupported("this choice: it is not by scores of all groups");
         if (summary_kind(shape) == 0)
-                return unsupported("this summary: it is not codes of tokens, or rows of pages or clusters");
+                return unsupported("this summary: it is not codes or votes of tokens, or rows of pages or clusters");
         if (summary_kind(shape) == DCI_GPU_LEARNED &&
             4 * shape->dim_k * (size_t)shape->key_bits > DCI_GPU_LEARNED_BLOCK)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
@@ -134,10 +137,12 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                                   ? kv->summaries->chunk_bytes
                                   : UPLOAD_BYTES; /* which also fits two centres of all heads */
         p->upload_bytes = coding > p->upload_bytes ? coding : p->upload_bytes;
+        most = dci_gpu_kv_votes_init(kv, most);
         p->max_groups = (dci_gpu_kv_preselect_init(kv, most) + 64) / 32 * 32;
         p->likely_groups = p->clustered ? (p->likely_groups + 64) / 32 * 32 : p->max_groups;
         const size_t each = c->n_query_heads * (p->max_groups + p->preselect.max_means + p->tree.max_pages) *
-                            sizeof(float),
+                                    sizeof(float) +
+                            dci_gpu_kv_votes_bytes(kv),
                      some = SCORE_BYTES / each;
         p->batch = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
         if (p->batch > DCI_GPU_MAX_LISTS / c->n_kv_heads)
@@ -177,12 +182,13 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
         if (p->kind == DCI_GPU_CODES)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
                                       kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres));
+        DCI_TRY(dci_gpu_kv_votes_begin(kv));
         DCI_TRY(dci_gpu_kv_schedule_begin(kv));
         DCI_TRY(dci_gpu_kv_orders_begin(kv));
         if (kv->shape.tail != DCI_KV_TAIL_DROP)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->tail->arrived, 0,
                                       kv->n_lists * sizeof *kv->tail->arrived));
-        if (dci_gpu_kv_coded(p))
+        if (dci_gpu_kv_coded(p) || p->votes.on)
                 DCI_TRY(upload_signs(kv, kv->shape.seed, p->signs));
         if (kv->shape.tail == DCI_KV_TAIL_LOWBIT)
                 DCI_TRY(upload_signs(kv, ~kv->shape.seed, p->value_signs)); /* as dci_kv_begin_values */

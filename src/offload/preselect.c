@@ -7,6 +7,7 @@
 #include "kv/stages/summary_codes.h"
 #include "offload/preselect.h"
 #include "offload/state.h"
+#include "offload/votes.h"
 
 _Static_assert(DCI_GPU_UNIT == DCI_CODE_UNIT, "units of the device are those of the codes");
 
@@ -42,6 +43,8 @@ dci_gpu_units dci_gpu_kv_units(const dci_gpu_kv *kv, size_t first, size_t n)
 {
         const dci_gpu_kv_preselect *s = &kv->planner.preselect;
         size_t longest = kv->step.bound;
+        if (kv->planner.votes.on)
+                return dci_gpu_kv_votes_units(kv);
         for (size_t i = first; i < first + n && kv->step.bound == 0; i++) {
                 const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
                 longest = after > longest ? after : longest;
@@ -126,6 +129,6 @@ dci_status dci_gpu_kv_choose(dci_gpu_kv *kv, void *stream, const dci_gpu_score_a
 {
         if (kv->planner.trees)
                 return search(kv, stream, score, select);
-        DCI_TRY(dci_gpu_kv_score(kv, stream, score));
+        DCI_TRY(kv->planner.votes.on ? dci_gpu_kv_vote(kv, stream, score) : dci_gpu_kv_score(kv, stream, score));
         return kv->ops->select(kv->gpu, stream, select);
 }

@@ -13,9 +13,12 @@
 #include "offload/select.h"
 #include "offload/tail.h"
 #include "offload/tree.h"
+#include "offload/votes.h"
 
 int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
+        if (kv->planner.votes.on)
+                return dci_gpu_kv_votes_parts(kv);
         return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.likely_groups,
                                    dci_gpu_kv_group_bytes(kv));
 }

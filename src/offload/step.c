@@ -18,6 +18,7 @@
 #include "offload/sequence.h"
 #include "offload/summaries.h"
 #include "offload/tree.h"
+#include "offload/votes.h"
 
 /* --- reserve ------------------------------------------------------------------------------------------------------ */
 
@@ -361,6 +362,7 @@ static dci_status abort_step(dci_gpu_kv *kv)
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 dci_gpu_kv_resident_recount(kv, row);
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_votes_forget(kv, row));
                 dci_gpu_kv_boundaries_abort(kv, row, kv->step.wanted[i]);
                 DCI_TRY(dci_gpu_kv_truncate_row(kv, row, row->n + kv->step.wanted[i], row->n));
                 DCI_TRY(dci_gpu_kv_schedule_truncate(kv, row, row->n));

@@ -18,6 +18,7 @@
 #include "offload/summaries.h"
 #include "offload/tail.h"
 #include "offload/tree.h"
+#include "offload/votes.h"
 
 #define MAX_FORMED ((size_t)(2 * DCI_GPU_CHUNK))
 
@@ -60,6 +61,7 @@ size_t dci_gpu_kv_count_refits(const dci_gpu_kv *kv, const dci_kv_sequence *sequ
 static dci_status upload(dci_gpu_kv *kv, dci_gpu_kv_row *row, dci_kv_sequence *sequence, size_t before)
 {
         const size_t n = dci_gpu_kv_host_grouped(kv, sequence), first = before / DCI_KV_CHUNK;
+        DCI_GPU_KV_TRY(kv, dci_gpu_kv_votes_forget(kv, row));
         DCI_TRY(make_exclusive(kv, kv->side, row, first, n));
         for (size_t l = 0; l < kv->shape.n_layers; l++) {
                 if (!dci_kv_groups(kv->host, l) || n == 0)
@@ -410,6 +412,7 @@ dci_status dci_gpu_kv_planner_open(dci_gpu_kv *kv, dci_gpu_kv_row *row)
         if (kv->planner.trees)
                 dci_gpu_kv_trees_open(kv, row);
         dci_gpu_kv_boundaries_open(kv, row);
+        DCI_TRY(dci_gpu_kv_votes_forget(kv, row));
         return kv->planner.on ? dci_gpu_kv_schedule_open(kv, row) : DCI_OK;
 }
 
@@ -495,6 +498,8 @@ dci_status dci_gpu_kv_planner_truncate(dci_gpu_kv *kv, dci_gpu_kv_row *row, size
                 dci_gpu_kv_orders_truncate(kv, row, n);
         const size_t left = dci_kv_whole_within(kv->host, row->n_formed, n), last = left / DCI_KV_CHUNK;
         dci_status status = DCI_OK;
+        if (left < before || before == 0) /* then a step may have built some that do not count */
+                DCI_GPU_KV_TRY(kv, dci_gpu_kv_votes_forget(kv, row));
         if (!p->on || left == before)
                 return DCI_OK;
         row->n_formed = left;

@@ -26,12 +26,12 @@
 #define DCI_GPU_CHUNK 512       /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
 
 /* The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
- * args/schedule.h, args/tail.h, args/tree.h), and clusters (args/kmeans.h). */
+ * args/schedule.h, args/tail.h, args/tree.h, args/votes.h), and clusters (args/kmeans.h). */
 /* clang-format off */
 #define DCI_GPU_EACH_KERNEL(DO)                                                                                        \
         DO(append) DO(pack) DO(reside) DO(forget) DO(resolve) DO(gather) DO(attend) DO(score) DO(select) DO(gate)  \
         DO(reuse) DO(encode) DO(encode_prompt) DO(encode_learned) DO(tail) DO(tail_sums) DO(tail_clusters) DO(kmeans)  \
-        DO(tree) DO(patch)
+        DO(tree) DO(patch) DO(vote)
 /* clang-format on */
 
 /* Blocks of rows in pieces, as src/kv/pool.c lays them out. In one layer, the key of block b, head h and slot s is at

@@ -80,6 +80,8 @@ typedef struct dci_gpu_units {
          * one more is selected */
         int32_t room;
         int32_t of_means;
+        /** 1: units of one candidate, which `vote` has found (args/votes.h) */
+        int32_t singles, reserved;
 } dci_gpu_units;
 
 /* Pages of a stored order (DCI_KV_GROUP_REORDERED): page g has members number g << group_shift on of the order, which
@@ -97,8 +99,9 @@ typedef struct dci_gpu_query_ring {
         uint64_t row_bytes;
 } dci_gpu_query_ring;
 
-/* The candidate of a score. */
-#define DCI_GPU_SCORED(units, number) ((units)[(number) / DCI_GPU_UNIT] * DCI_GPU_UNIT + (number) % DCI_GPU_UNIT)
+/* The candidate of a score, by a list of units. */
+#define DCI_GPU_SCORED(list, singles, number)                                                                          \
+        ((singles) != 0 ? (list)[number] : (list)[(number) / DCI_GPU_UNIT] * DCI_GPU_UNIT + (number) % DCI_GPU_UNIT)
 
 /* Summaries. */
 enum {
@@ -108,7 +111,8 @@ enum {
         DCI_GPU_CUBOIDS,    /* rows of 2 dim: centre, mean distance; the query, its magnitudes */
         DCI_GPU_DEVIATIONS, /* rows of 2 dim: mean, variance; the query, and the root of the product with its squares */
         DCI_GPU_SUMMARIES = DCI_GPU_DEVIATIONS,
-        DCI_GPU_LEARNED /* codes of any width, by a transform of each head (args/transforms.h, args/learned.h) */
+        DCI_GPU_LEARNED, /* codes of any width, by a transform of each head (args/transforms.h, args/learned.h) */
+        DCI_GPU_VOTES    /* codes of blocks and 4-bit codes (args/votes.h); scored by `vote` */
 };
 
 /** Computes scores: query . summary, times `scale`, of each group and query head, in units of logits. Group g (by

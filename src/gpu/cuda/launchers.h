@@ -19,6 +19,7 @@
 #include "gpu/args/select.h"
 #include "gpu/args/tail.h"
 #include "gpu/args/tree.h"
+#include "gpu/args/votes.h"
 
 #ifdef __cplusplus
 extern "C" {

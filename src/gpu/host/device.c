@@ -509,6 +509,7 @@ KERNEL(tail_clusters)
 KERNEL(kmeans)
 KERNEL(tree)
 KERNEL(patch)
+KERNEL(vote)
 
 RUN(tail)
 static dci_status host_tail(dci_gpu *gpu, void *stream, const dci_gpu_tail_args *args)

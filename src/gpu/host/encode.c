@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gpu/host/learned.h"
 #include "gpu/host/reference.h"
 #include "simd/codes/encode.h"
 #include "simd/codes/transpose.h"
@@ -104,6 +105,51 @@ static void put_code(const encoding *f, int32_t candidate)
         float x[DCI_GPU_MAX_DIM];
         to_f32(&f->keys, candidate, f->dtype, f->dim, x);
         put_row(f, x, part_of(f, candidate), DCI_GPU_CHUNK, (size_t)candidate % DCI_GPU_CHUNK);
+}
+
+/* One block of a rotated key: its code, four bytes of its record, and its weight in units of the row; as encode_block of
+ * src/kv/stages/summary_votes.c. */
+static uint8_t vote_block(const float *y, unsigned char *out, float *out_weight)
+{
+        static const float bounds[] = DCI_VOTE_BOUNDS, levels[] = DCI_VOTE_LEVELS;
+        float square = 0.0f, match = 0.0f;
+        uint32_t code = 0;
+        for (int32_t j = 0; j < DCI_VOTE_BLOCK; j++)
+                square += y[j] * y[j];
+        const float length = sqrtf(square);
+        memset(out, 0, DCI_VOTE_BLOCK / 2);
+        for (int32_t j = 0; j < DCI_VOTE_BLOCK; j++) {
+                const float size = length > 0.0f ? fabsf(y[j]) / length : 0.0f;
+                uint32_t level = 0;
+                for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
+                        level += size >= bounds[i];
+                match += levels[level] * size;
+                out[j / 2] =
+                        (unsigned char)(out[j / 2] | (level | (y[j] < 0.0f ? DCI_VOTE_NEGATIVE : 0u)) << (4 * (j % 2)));
+                code |= (uint32_t)(y[j] >= 0.0f) << j;
+        }
+        *out_weight = length / (match > DCI_VOTE_LEAST_MATCH ? match : DCI_VOTE_LEAST_MATCH);
+        return (uint8_t)code;
+}
+
+static void put_votes(const encoding *f, int32_t candidate)
+{
+        const int32_t dim = f->dim, n_blocks = dim / DCI_VOTE_BLOCK, at = candidate % DCI_GPU_CHUNK;
+        unsigned char *part = part_of(f, candidate),
+                      *record = part + DCI_GPU_CHUNK * n_blocks + at * DCI_VOTE_RECORD(n_blocks);
+        float x[DCI_GPU_MAX_DIM] = {0.0f}, y[DCI_GPU_MAX_DIM] = {0.0f}, most = 0.0f;
+        to_f32(&f->keys, candidate, f->dtype, dim, x);
+        for (int32_t j = 0; j < dim; j++)
+                most = fabsf(x[j]) > most ? fabsf(x[j]) : most;
+        for (int32_t j = 0; j < dim; j++)
+                x[j] = most > 0.0f ? x[j] / most : 0.0f;
+        dci_gpu_ref_rotate((size_t)dim, f->signs, x, y);
+        for (int32_t b = 0; b < n_blocks; b++) {
+                float weight;
+                part[b * DCI_GPU_CHUNK + at] = vote_block(y + b * DCI_VOTE_BLOCK, record + 4 * b, &weight);
+                const uint16_t narrowed = dci_float_to_bf16(weight * most);
+                memcpy(record + 4 * n_blocks + 2 * b, &narrowed, sizeof narrowed);
+        }
 }
 
 /* As nearest_scale of src/kv/stages/tail_lowbit.c. */
@@ -230,6 +276,8 @@ static size_t summary_bytes(const encoding *f)
         if (f->kind == DCI_GPU_CODES)
                 return table_bytes(f, f->bits, DCI_GPU_CHUNK) +
                        (f->mean_shift != 0 ? table_bytes(f, f->bits, (size_t)DCI_GPU_CHUNK >> f->mean_shift) : 0);
+        if (f->kind == DCI_GPU_VOTES)
+                return (size_t)DCI_GPU_CHUNK * (size_t)(f->dim / DCI_VOTE_BLOCK) * (1 + DCI_VOTE_RECORD(1));
         return (size_t)(DCI_GPU_CHUNK >> f->group_shift) * (size_t)width_of(f) * 2;
 }
 
@@ -244,6 +292,8 @@ static void build(const encoding *f, int32_t from, int32_t to)
                 }
                 if (f->kind == DCI_GPU_CODES)
                         put_code(f, c);
+                else if (f->kind == DCI_GPU_VOTES)
+                        put_votes(f, c);
                 else if (c % (1 << f->group_shift) == 0)
                         put_page(f, c, to);
                 if (f->kind == DCI_GPU_CODES && f->mean_shift != 0 && c % (1 << f->mean_shift) == 0)

@@ -40,7 +40,7 @@ static void apply_matrix(const float *matrix, size_t dim, size_t n, const float 
         }
 }
 
-static void rotate(size_t dim, const float *signs, const float *query, float *y)
+void dci_gpu_ref_rotate(size_t dim, const float *signs, const float *query, float *y)
 {
         float copy[2 * DCI_ROTATE_ROUNDS * DCI_GPU_MAX_DIM], spare[DCI_GPU_MAX_DIM];
         dci_rotation rotation = {.dim = dim, .part = 1, .signs = copy};
@@ -74,7 +74,7 @@ void dci_gpu_ref_code_query(const float *query, const float *centre, size_t dim,
                             dci_gpu_coded_query *out)
 {
         float y[DCI_GPU_MAX_DIM];
-        rotate(dim, signs, query, y);
+        dci_gpu_ref_rotate(dim, signs, query, y);
         dci_gpu_ref_coded(query, centre, dim, y, dim, out);
         out->twice_bias = 0;
         for (size_t j = 0; j < dim; j++)
@@ -112,7 +112,7 @@ void dci_gpu_learned_query(const dci_gpu_score_args *args, const dci_gpu_transfo
         if (transform->by_matrix != 0)
                 apply_matrix(centre + dim, dim, n, query, y);
         else
-                rotate((size_t)args->dim, args->signs, query, y);
+                dci_gpu_ref_rotate((size_t)args->dim, args->signs, query, y);
         dci_gpu_ref_coded(query, centre, dim, y, n, out);
         out->twice_bias = 0;
         for (size_t j = 0; j < n; j++)

@@ -16,6 +16,8 @@ typedef struct dci_gpu_coded_query {
         int32_t twice_bias;
 } dci_gpu_coded_query;
 
+/* A query rotated by signs. y: dim. */
+void dci_gpu_ref_rotate(size_t dim, const float *signs, const float *query, float *y);
 /* Rounds n coordinates y of a transformed query to bytes, as dci_coder_query; the caller sets the bias. */
 void dci_gpu_ref_coded(const float *query, const float *centre, size_t dim, const float *y, size_t n,
                        dci_gpu_coded_query *out);

@@ -26,7 +26,7 @@ typedef struct scoring {
         const dci_gpu_transform *transform;
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];  /* times scale */
         dci_gpu_coded_query coded[DCI_GPU_MAX_GROUP];       /* prepared for the kind of summaries */
-        float wide[DCI_GPU_MAX_GROUP][2 * DCI_GPU_MAX_DIM]; /* as wide as a row */
+        float wide[DCI_GPU_MAX_GROUP][2 * DCI_GPU_MAX_DIM]; /* as wide as a row, or rotated */
 } scoring;
 
 static void add(top *t, float score)
@@ -74,6 +74,8 @@ static void prepare(scoring *s)
                 if (args->kind == DCI_GPU_CODES)
                         dci_gpu_ref_code_query(s->queries[q], args->centres + head * (uint64_t)args->dim,
                                                (size_t)args->dim, args->bits, args->signs, &s->coded[q]);
+                else if (args->kind == DCI_GPU_VOTES)
+                        dci_gpu_ref_rotate((size_t)args->dim, args->signs, s->queries[q], s->wide[q]);
                 else if (args->kind == DCI_GPU_LEARNED)
                         dci_gpu_learned_query(args, s->transform, s->queries[q], &s->coded[q]);
                 else
@@ -98,6 +100,26 @@ static void score_learned(const scoring *s, int32_t row, float *out)
         const unsigned char *chunk = chunk_of(s, row, DCI_GPU_CHUNK);
         for (int32_t q = 0; q < s->args->group; q++)
                 out[q] = dci_gpu_learned_score(s->args, s->transform, chunk, row % DCI_GPU_CHUNK, &s->coded[q]);
+}
+
+/* By 4-bit codes of blocks (args/votes.h). */
+static void score_votes(const scoring *s, int32_t row, float *out)
+{
+        static const float levels[] = DCI_VOTE_LEVELS;
+        const int32_t dim = s->args->dim, n_blocks = dim / DCI_VOTE_BLOCK, at = row % DCI_GPU_CHUNK;
+        const unsigned char *record =
+                chunk_of(s, row, DCI_GPU_CHUNK) + DCI_GPU_CHUNK * n_blocks + at * DCI_VOTE_RECORD(n_blocks);
+        double sums[DCI_GPU_MAX_GROUP] = {0.0};
+        for (int32_t j = 0; j < dim; j++) {
+                const uint32_t code = record[j / 2] >> (4 * (j % 2)) & 15u;
+                uint16_t weight;
+                memcpy(&weight, record + 4 * n_blocks + j / DCI_VOTE_BLOCK * 2, sizeof weight);
+                const float level = levels[code % DCI_VOTE_NEGATIVE] * dci_bf16_to_float(weight);
+                for (int32_t q = 0; q < s->args->group; q++)
+                        sums[q] += (double)s->wide[q][j] * (double)(code >= DCI_VOTE_NEGATIVE ? -level : level);
+        }
+        for (int32_t q = 0; q < s->args->group; q++)
+                out[q] = (float)sums[q];
 }
 
 static void score_row(const scoring *s, int32_t row, float *out)
@@ -147,9 +169,11 @@ static void score_part(const scoring *s, int32_t part)
                 float *out =
                         args->scores + (s->list * (uint64_t)args->max_groups + (uint64_t)g) * (uint64_t)args->group;
                 if (args->kind == DCI_GPU_CODES)
-                        score_code(s, s->units == NULL ? (int32_t)g : DCI_GPU_SCORED(s->units, (int32_t)g), out);
+                        score_code(s, s->units == NULL ? (int32_t)g : DCI_GPU_SCORED(s->units, 0, (int32_t)g), out);
                 else if (args->kind == DCI_GPU_LEARNED)
                         score_learned(s, (int32_t)g, out);
+                else if (args->kind == DCI_GPU_VOTES)
+                        score_votes(s, s->units == NULL ? (int32_t)g : s->units[g], out);
                 else
                         score_row(s, (int32_t)g, out);
                 for (int32_t q = 0; q < args->group; q++) {

@@ -70,7 +70,7 @@ static int32_t member_of(const selecting *c, int32_t group, int32_t i)
         if (args->n_clusters != NULL)
                 return *listed(c, &args->ids, listed(c, &args->spans, group, 2)[0] + i, 1);
         if (c->units != NULL)
-                return DCI_GPU_SCORED(c->units, group);
+                return DCI_GPU_SCORED(c->units, args->units.singles, group);
         if (group << args->group_shift < c->n_ordered)
                 for (int32_t at = group << args->group_shift;; at++) {
                         const int32_t id = *listed(c, &args->ids, at, 1);

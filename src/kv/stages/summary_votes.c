@@ -25,6 +25,7 @@
 #include "kv/stages/summary_votes.h"
 #include "simd/convert.h"
 #include "sketch/rotate.h"
+#include "sketch/votes.h"
 
 #define BLOCK DCI_KV_VOTE_BLOCK
 #define CODES DCI_KV_VOTE_CODES
@@ -65,28 +66,14 @@ size_t dci_kv_vote_counts_bytes(const dci_kv *kv)
 
 /* --- shares ------------------------------------------------------------------------------------------------------- */
 
-/* The published shares, by the number of candidates: what votes, and what is a candidate of the estimates. */
-static const struct {
-        size_t below;
-        double votes, candidates;
-} shares[] = {{5000, 0.5, 0.5}, {10000, 0.3, 0.25}, {30000, 0.25, 0.2}, {SIZE_MAX, 0.2, 0.1}};
-
-static size_t share_at(size_t n)
-{
-        size_t i = 0;
-        while (n >= shares[i].below)
-                i++;
-        return i;
-}
-
 static double vote_share(const dci_kv_config *c, size_t n)
 {
-        return c->vote_share > 0.0 ? c->vote_share : shares[share_at(n)].votes;
+        return c->vote_share > 0.0 ? c->vote_share : DCI_VOTE_SHARE(n);
 }
 
 size_t dci_kv_voted(const dci_kv_config *c, size_t n)
 {
-        const double share = c->candidate_share > 0.0 ? c->candidate_share : shares[share_at(n)].candidates;
+        const double share = c->candidate_share > 0.0 ? c->candidate_share : DCI_VOTE_CANDIDATE_SHARE(n);
         const size_t wanted = (size_t)ceil(share * (double)n), list = c->budget - dci_kv_counted(c);
         const size_t some = wanted > list ? wanted : list;
         return some < n ? some : n;
@@ -121,11 +108,8 @@ static void rotate(const dci_kv *kv, const float *row, float *out, float *spare)
 
 /* --- codes of keys ------------------------------------------------------------------------------------------------ */
 
-/* Lloyd and Max's levels of the size of a coordinate of random directions in eight dimensions: between two of them lies a bound. */
-static const float bounds[7] = {0.0843f, 0.1698f, 0.2578f, 0.3499f, 0.4487f, 0.5585f, 0.6901f};
-static const float levels[8] = {0.0420f, 0.1266f, 0.2130f, 0.3025f, 0.3973f, 0.5001f, 0.6169f, 0.7633f};
-#define NEGATIVE 8u
-#define LEAST_MATCH 1e-6f
+static const float bounds[] = DCI_VOTE_BOUNDS;
+static const float levels[] = DCI_VOTE_LEVELS;
 
 /* One block of a rotated key: its votes' code, four bytes of its record, and its weight in units of the row. */
 static uint8_t encode_block(const float *y, unsigned char *out, float *out_weight)
@@ -141,11 +125,11 @@ static uint8_t encode_block(const float *y, unsigned char *out, float *out_weigh
                 for (size_t i = 0; i < sizeof bounds / sizeof *bounds; i++)
                         level += size >= bounds[i];
                 match += levels[level] * size;
-                packed |= (level | (y[j] < 0.0f ? NEGATIVE : 0u)) << (4 * j);
+                packed |= (level | (y[j] < 0.0f ? DCI_VOTE_NEGATIVE : 0u)) << (4 * j);
                 code |= (uint32_t)(y[j] >= 0.0f) << j;
         }
         dci_store_le32(out, packed);
-        *out_weight = length / (match > LEAST_MATCH ? match : LEAST_MATCH);
+        *out_weight = length / (match > DCI_VOTE_LEAST_MATCH ? match : DCI_VOTE_LEAST_MATCH);
         return (uint8_t)code;
 }
 
@@ -290,7 +274,7 @@ static size_t work_bytes(const dci_kv *kv)
 /* The mean query of the group votes. */
 static void fill_tables(const dci_kv_query *ask, const voting *v)
 {
-        static const double ratios[TIERS] = {0.05, 0.15, 0.3, 0.5, 0.75, 1.0};
+        static const double ratios[TIERS] = DCI_VOTE_RATIOS;
         const dci_kv *kv = ask->kv;
         const size_t dim = padded_dim(kv), n = ask->n_candidates;
         const double tokens = vote_share(&kv->config, n) * (double)n;

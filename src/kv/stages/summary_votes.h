@@ -5,6 +5,7 @@
 #define DCI_KV_STAGES_SUMMARY_VOTES_H
 
 #include "kv/stages/stages.h"
+#include "sketch/votes.h"
 
 /* Whether candidates are ranked by votes first. */
 DCI_INLINE bool dci_kv_votes(const dci_kv *kv)
@@ -13,9 +14,9 @@ DCI_INLINE bool dci_kv_votes(const dci_kv *kv)
 }
 
 /* Coordinates are taken eight at a time; the last block is filled with zeros. */
-#define DCI_KV_VOTE_BLOCK ((size_t)8)
-#define DCI_KV_VOTE_CODES ((size_t)256)
-#define DCI_KV_VOTE_TIERS ((size_t)6)
+#define DCI_KV_VOTE_BLOCK ((size_t)DCI_VOTE_BLOCK)
+#define DCI_KV_VOTE_CODES ((size_t)DCI_VOTE_CODES)
+#define DCI_KV_VOTE_TIERS ((size_t)DCI_VOTE_TIERS)
 
 DCI_INLINE size_t dci_kv_vote_blocks(size_t dim)
 {

@@ -7,6 +7,7 @@
  * A decode step usually encodes nothing: then blocks read `from` and `to` of all sequences and end. */
 #include "gpu/cuda/encode/encode_pages.cuh"
 #include "gpu/cuda/encode/encode_row.cuh"
+#include "gpu/cuda/encode/encode_votes.cuh"
 #include "gpu/cuda/launch.cuh"
 
 constexpr int n_threads = 128;
@@ -66,7 +67,7 @@ static __device__ __forceinline__ void share_frame(Shared<DIM> &s, const float *
 {
         constexpr int part = Shape<DIM>::part, every = part == DIM ? 2 : 1;
         __syncthreads(); /* what was there has been read */
-        for (int j = threadIdx.x; j < DIM; j += n_threads)
+        for (int j = threadIdx.x; j < DIM && centre != nullptr; j += n_threads)
                 s.centre[j % 4 * Shape<DIM>::centre_ld + j / 4] = centre[j];
         for (int j = threadIdx.x; j < Shape<DIM>::rounds * part; j += n_threads)
                 s.signs[(j / part * 4 + j % 4) * Shape<DIM>::sign_ld + j % part / 4] =
@@ -184,6 +185,22 @@ static __device__ __forceinline__ void form_tile(Shared<DIM> &s, const Rows &row
         store_across<DIM>(s, steps.bits, part, tile, first - tile * tile_rows, end - tile * tile_rows, fill);
 }
 
+/* The same of blocks' codes, whose signs are there. */
+template <int DIM>
+static __device__ __forceinline__ void form_votes(const Shared<DIM> &s, const Rows &rows, bool is_f16,
+                                                  unsigned char *part, int tile, int from, int to, bool fill)
+{
+        const int i = threadIdx.x & 3, candidate = tile * tile_rows + (threadIdx.x >> 2);
+        const bool present = candidate >= from && candidate < to;
+        if (!__any_sync(all_lanes, present || fill))
+                return;
+        float y[Shape<DIM>::k];
+        load_row<DIM>(rows, is_f16, candidate < from ? from : candidate < to ? candidate : to - 1, i, y);
+        const float most = in_own_units(y);
+        rotate_row<DIM>(y, s.signs, i);
+        store_blocks<DIM>(y, most, i, part, candidate % DCI_GPU_CHUNK, present, present || fill);
+}
+
 /* --- a step ------------------------------------------------------------------------------------------------------- */
 
 static __device__ __forceinline__ void clear(unsigned char *at, int n_bytes)
@@ -204,10 +221,19 @@ static __device__ __forceinline__ void form_some(Shared<DIM> &s, const dci_gpu_e
                                    (list * args.lanes.n_slots + args.lanes.sink) * side.row_step,
                            side.row_step, (uint32_t)args.sink, (uint32_t)args.lanes.ring - 1};
         const int per_chunk = DCI_GPU_CHUNK >> args.group_shift, row_bytes = width_of(args.kind, DIM) * 2;
-        const int n_bytes =
-                codes ? (codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK) >> side.shift : per_chunk * row_bytes;
+        const bool votes = args.kind == DCI_GPU_VOTES && side.is_value == 0;
+        const int n_bytes = votes   ? DCI_GPU_CHUNK * (DIM / DCI_VOTE_BLOCK) * (1 + DCI_VOTE_RECORD(1))
+                            : codes ? (codes_bytes(DIM, side.steps.bits) + 2 * DCI_GPU_CHUNK) >> side.shift
+                                    : per_chunk * row_bytes;
         for (int chunk = (from + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK; chunk * DCI_GPU_CHUNK < to; chunk++)
                 clear(part_at(args.chunks, layer_at, row, chunk, head) + side.at, n_bytes);
+        if (votes) {
+                share_frame<DIM>(s, nullptr, side.signs);
+                for (int tile = from / tile_rows; tile * tile_rows < to; tile++)
+                        form_votes<DIM>(s, rows, is_f16, part_at(args.chunks, layer_at, row, tile / chunk_tiles, head),
+                                        tile, from, to, false);
+                return;
+        }
         if (!codes) {
                 const int first = from >> args.group_shift, n_pages = ((to - 1) >> args.group_shift) + 1 - first;
                 __syncthreads();
@@ -360,6 +386,19 @@ static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
                 form_tile<DIM>(s, rows, side, args.dtype == DCI_F16, part, first + t, 0, args.n_candidates, true);
 }
 
+template <int DIM>
+static __global__ void __launch_bounds__(n_threads, DIM == 256 ? 2 : 4)
+        votes_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args)
+{
+        __shared__ Shared<DIM> s;
+        const int head = blockIdx.y, first = blockIdx.x * prompt_tiles;
+        const Rows rows = {args.keys + head * args.key_head, args.key_token, 0, 0xffffffffu};
+        unsigned char *part = part_at(args.chunks, args.chunks.layer_at, args.row, first / chunk_tiles, head);
+        share_frame<DIM>(s, nullptr, args.signs);
+        for (int t = 0; t < prompt_tiles; t++)
+                form_votes<DIM>(s, rows, args.dtype == DCI_F16, part, first + t, 0, args.n_candidates, true);
+}
+
 static __global__ void __launch_bounds__(n_threads)
         pages_kernel(const __grid_constant__ dci_gpu_encode_prompt_args args)
 {
@@ -401,9 +440,9 @@ static dci_status check_shape(int dim, int kind, int bits, int value_bits, int m
         if (dim != 64 && dim != 96 && dim != 128 && dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED,
                                 "dimension %d: the device's kernels form rows of 64, 96, 128 and 256", dim);
-        if (kind < DCI_GPU_CODES || kind > DCI_GPU_SUMMARIES)
-                return dci_fail(DCI_ERR_UNSUPPORTED, "summaries %d: the device's kernels form 1 to %d", kind,
-                                DCI_GPU_SUMMARIES);
+        if ((kind < DCI_GPU_CODES || kind > DCI_GPU_SUMMARIES) && kind != DCI_GPU_VOTES)
+                return dci_fail(DCI_ERR_UNSUPPORTED, "summaries %d: the device's kernels form 1 to %d, and %d", kind,
+                                DCI_GPU_SUMMARIES, DCI_GPU_VOTES);
         if ((kind == DCI_GPU_CODES && !even) ||
             (value_bits != 0 && value_bits != 1 && value_bits != 2 && value_bits != 4))
                 return dci_fail(DCI_ERR_UNSUPPORTED,
@@ -511,6 +550,12 @@ extern "C" dci_status dci_gpu_cuda_encode_prompt(struct dci_gpu *gpu, void *stre
                 Side *side = &sides.side[sides.n++];
                 *side = {args->keys, args->key_token, args->key_head, 0, args->signs, args->centres, {}, 0, 0, 0};
                 set_steps(args->dim, args->bits, &side->steps);
+        } else if (args->kind == DCI_GPU_VOTES) {
+                const int n_chunks = (args->n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
+                const dim3 grid((unsigned)(n_chunks * (chunk_tiles / prompt_tiles)), (unsigned)args->n_heads);
+                error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
+                        return launch_kernel(on, grid, n_threads, 0, votes_kernel<dim.value>, *args);
+                });
         } else {
                 const int n_chunks = (args->n_candidates + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK;
                 const int64_t n = (int64_t)n_chunks * (DCI_GPU_CHUNK >> args->group_shift) * (args->dim / 8);

@@ -189,7 +189,7 @@ static __device__ __forceinline__ void name_tokens(const dci_gpu_select_args &ar
         const int32_t *units = args.units.lists + (uint64_t)job.list * args.units.stride;
         __syncthreads();
         for (int i = threadIdx.x; i < n; i += n_threads)
-                tokens[i] = DCI_GPU_SCORED(units, tokens[i]);
+                tokens[i] = DCI_GPU_SCORED(units, args.units.singles, tokens[i]);
         __syncthreads();
 }
 
