@@ -69,8 +69,8 @@ template <int G, int HOW> static __device__ __forceinline__ Asked ask(const dci_
 {
         const int sequence = blockIdx.z;
         Asked asked;
-        job.head = blockIdx.y;
-        job.list = sequence * args.n_heads + job.head;
+        job.head = DCI_GPU_HEAD_OF(&args, blockIdx.y);
+        job.list = sequence * gridDim.y + blockIdx.y;
         job.group = G > 0 ? G : scores_of_row(args);
         job.scores = args.scores + (uint64_t)job.list * args.max_groups * args.group;
         job.row = __ldcg(args.rows + sequence);
@@ -113,7 +113,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
         const bool keeps = args.selection.lists != nullptr;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
-        if (threadIdx.x == 0 && blockIdx.x == 0 && job.head == 0 && (!keeps || args.takes != 0))
+        if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0 && (!keeps || args.takes != 0))
                 put_header(args, blockIdx.z, view, asked.n);
         job.n_candidates = view.n_candidates;
         job.room = args.none ? 0 : min(keeps ? args.selection.room : view.room, args.stride);
@@ -131,7 +131,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
                 return false;
         if (!view.sparse || (job.room == 0 && args.members == nullptr) || job.n_groups <= 0) {
                 if (blockIdx.x == 0)
-                        put_nothing(args, job.list, job.row, job.head);
+                        put_nothing(args, job.list, job.row, blockIdx.y);
                 return false;
         }
         /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least, and so
@@ -228,7 +228,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
         const bool simple = args.group_shift == 0 && args.n_clusters == nullptr;
         int32_t *out = args.positions + (uint64_t)job.list * args.stride;
         if (threadIdx.x == 0)
-                args.lasts[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
+                args.lasts[(uint64_t)job.row * gridDim.y + blockIdx.y] = from_ordered((uint32_t)(low >> 32));
         if (simple && args.drop)
                 for (int i = threadIdx.x; i < n; i += n_threads)
                         for (int q = 0; q < job.group && r.keys[i] >= low; q++)
@@ -255,11 +255,11 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
         name_tokens(args, job, r.tokens, n_tokens);
         if (args.selection.lists != nullptr) {
                 int32_t *list = kept_part(args.selection.lists, args.selection, job.row) +
-                                (uint64_t)job.head * args.selection.room;
+                                (uint64_t)blockIdx.y * args.selection.room;
                 for (int i = threadIdx.x; i < n_tokens; i += n_threads)
                         list[i] = r.tokens[i];
                 if (threadIdx.x == 0)
-                        kept_part(args.selection.counts, args.selection, job.row)[job.head] = n_tokens;
+                        kept_part(args.selection.counts, args.selection, job.row)[blockIdx.y] = n_tokens;
                 return;
         }
         const uint32_t count = put_in_order(s, r.bits, r.tokens, n_tokens, job.n_candidates, args.sizes.sink, out);
@@ -276,7 +276,7 @@ static __device__ __noinline__ void take_kept(const dci_gpu_select_args &args, J
         __syncthreads(); /* what is kept has been written */
         uint32_t written = 0;
         if (view.sparse) {
-                const uint32_t taken = read_kept(s, args.selection, job.row, job.head, view.n_candidates,
+                const uint32_t taken = read_kept(s, args.selection, job.row, blockIdx.y, view.n_candidates,
                                                  min(view.room, args.stride), r.tokens);
                 written = put_in_order(s, r.bits, r.tokens, (int)taken, view.n_candidates, args.sizes.sink,
                                        args.positions + (uint64_t)job.list * args.stride);
