@@ -77,7 +77,7 @@ def test_plans_of_the_device_are_those_of_the_cpu(preset):
 @pytest.mark.parametrize(
     "options",
     [
-        {"preset": "clusterkv", "published": True, "cluster_every": 40},
+        {"preset": "clusterkv", "published": True, "cluster_tokens": 20, "cluster_every": 40},
         {"preset": "quest", "query_head_lists": True, "window": 32},
         {"preset": "sketch+lowbit", "query_head_lists": True, "window": 32},
     ],

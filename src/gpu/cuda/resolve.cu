@@ -144,6 +144,7 @@ static __device__ __forceinline__ Held held_at(const int32_t *tags, const uint32
 
 /* Frames search for their units: hits are stamped, others get the bin of their age, but for those that earlier lists of
  * the lane have taken (`later`). The first frame is loaded. */
+template <bool many>
 static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, Held held,
                                                  const int32_t *tags, uint32_t *stamps, uint32_t now, bool later)
 {
@@ -156,7 +157,7 @@ static __device__ __forceinline__ void find_hits(const Shared &s, int count, int
                         const int at = find_unit(s.positions, count, shift, tag);
                         const uint32_t age = now - stamp;
                         bin = DCI_GPU_AGES - (int)(age < DCI_GPU_AGES - 1 ? age : DCI_GPU_AGES - 1);
-                        if (later && s.bins[f] == taken)
+                        if (many && later && s.bins[f] == taken)
                                 bin = taken;
                         if (at < count && s.positions[at] >> shift == tag) {
                                 set_frame(s, count, shift, at, tag, f);
@@ -276,6 +277,7 @@ static __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &
 }
 
 /* Misses take frames in turn, and write items from `items` on; returns how many did. */
+template <bool many>
 static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &args, const Shared &s, int count,
                                                         dci_gpu_item *items, uint64_t frames, uint32_t n_misses,
                                                         uint32_t now, uint32_t *sums)
@@ -291,7 +293,8 @@ static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_ar
                 args.stamps[frames + f] = now;
                 items[j] = {unit << shift, args.first_slot + (f << shift)};
                 set_frame(s, count, shift, at, unit, f);
-                s.bins[f] = taken;
+                if constexpr (many)
+                        s.bins[f] = taken;
         }
         __syncthreads();
         return n_placed;
@@ -404,7 +407,7 @@ struct Counts {
 };
 
 /* One list. `held`, `early` and `count`: of this thread, the first frame and the list's first entry; and its length. */
-template <bool placed>
+template <bool placed, bool many>
 static __device__ __forceinline__ Counts resolve_list(const dci_gpu_resolve_args &args, const Shared &s, int row,
                                                       int head, uint64_t list, uint64_t frames, Held held, int early,
                                                       int count, int n_places, uint32_t now, dci_gpu_item *items,
@@ -427,12 +430,12 @@ static __device__ __forceinline__ Counts resolve_list(const dci_gpu_resolve_args
         }
         __syncthreads();
         const int shift = args.unit_shift;
-        find_hits(s, count, shift, args.n_frames, held, args.tags + frames, args.stamps + frames, now, later);
+        find_hits<many>(s, count, shift, args.n_frames, held, args.tags + frames, args.stamps + frames, now, later);
         __syncthreads();
         Counts counts;
         const uint32_t n_misses = collect_misses(s, count, shift, sums, &counts.asked);
         __syncthreads();
-        counts.placed = place_misses(args, s, count, items, frames, n_misses, now, sums);
+        counts.placed = place_misses<many>(args, s, count, items, frames, n_misses, now, sums);
         const int n_stayed = put_slots<placed>(args, s, list, count);
         if (counts.placed < n_misses) { /* the same for all threads */
                 const int of_warp = __reduce_add_sync(0xffffffffu, n_stayed);
@@ -446,10 +449,10 @@ static __device__ __forceinline__ Counts resolve_list(const dci_gpu_resolve_args
 
 /* The lane's other lists, one after the other. */
 template <bool placed>
-static __device__ __noinline__ Counts resolve_others(const dci_gpu_resolve_args &args, const Shared &s, int row,
-                                                     int head, uint64_t first, uint64_t frames, int n_places,
-                                                     uint32_t now, dci_gpu_item *items, Counts counts, uint32_t *sums,
-                                                     uint32_t *stayed)
+static __device__ __forceinline__ Counts resolve_others(const dci_gpu_resolve_args &args, const Shared &s, int row,
+                                                        int head, uint64_t first, uint64_t frames, int n_places,
+                                                        uint32_t now, dci_gpu_item *items, Counts counts,
+                                                        uint32_t *sums, uint32_t *stayed)
 {
         const int thread = threadIdx.x;
         for (int l = 1; l < args.head_lists; l++) {
@@ -458,8 +461,9 @@ static __device__ __noinline__ Counts resolve_others(const dci_gpu_resolve_args 
                 const Held held = held_at(args.tags + frames, args.stamps + frames, thread, args.n_frames);
                 const int early = thread < args.stride ? __ldca(args.positions + list * args.stride + thread) : 0;
                 const int count = __ldca(args.counts + list);
-                const Counts more = resolve_list<placed>(args, s, row, head, list, frames, held, early, count, n_places,
-                                                         now, items + counts.placed, true, sums, stayed);
+                const Counts more =
+                        resolve_list<placed, true>(args, s, row, head, list, frames, held, early, count, n_places, now,
+                                                   items + counts.placed, true, sums, stayed);
                 counts.asked += more.asked;
                 counts.placed += more.placed;
                 counts.stayed += more.stayed;
@@ -467,13 +471,14 @@ static __device__ __noinline__ Counts resolve_others(const dci_gpu_resolve_args 
         return counts;
 }
 
-template <bool placed>
+/* many: a kv head has several lists. */
+template <bool placed, bool many>
 static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constant__ dci_gpu_resolve_args args)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ uint32_t sums[n_warps], stayed;
-        const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x, share = DCI_GPU_HEAD_LISTS(&args);
-        const uint64_t lane = (uint64_t)sequence * args.n_heads + head, list = lane * share;
+        const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x;
+        const uint64_t lane = (uint64_t)sequence * args.n_heads + head, list = many ? lane * args.head_lists : lane;
         const int32_t *positions = args.positions + list * args.stride;
         /* What earlier steps left is on its way before the plan is there; no kernel between them writes it. */
         const uint32_t now = __ldcg(args.now);
@@ -492,9 +497,9 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         const int32_t header[3] = {__ldca(args.sink_end + sequence), __ldca(args.recent_begin + sequence),
                                    __ldca(args.n_tokens + sequence)};
         dci_gpu_item *items = args.items + list * args.stride;
-        Counts counts = resolve_list<placed>(args, s, row, head, list, frames, first, early, count, n_places, now,
-                                             items, false, sums, &stayed);
-        if (share > 1)
+        Counts counts = resolve_list<placed, many>(args, s, row, head, list, frames, first, early, count, n_places, now,
+                                                   items, false, sums, &stayed);
+        if constexpr (many)
                 counts = resolve_others<placed>(args, s, row, head, list, frames, n_places, now, items, counts, sums,
                                                 &stayed);
         if (thread == 0) {
@@ -553,8 +558,12 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->n_frames, args->stride, shared + 1024, cuda->shared_bytes);
+        const bool many = args->head_lists > 1;
+        const auto kernel = placed ? many ? resolve_kernel<true, true> : resolve_kernel<true, false>
+                            : many ? resolve_kernel<false, true>
+                                   : resolve_kernel<false, false>;
         return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
                                                  dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
-                                                 shared, placed ? resolve_kernel<true> : resolve_kernel<false>, *args),
+                                                 shared, kernel, *args),
                                    "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }
