@@ -11,7 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-
 /* --- lists of plans that a device made, and the CPU's
  * -------------------------------------------------------------------- */
 
