@@ -117,6 +117,18 @@ static void draw_contiguous(uint64_t seed, dci_kv_config *c, const dci_gpu_kv_co
                 c->contiguous = 1;
 }
 
+/* The same: lists of query heads, where there can be. */
+static void draw_lists(uint64_t seed, dci_kv_config *c)
+{
+        dci_kv_stages stages;
+        dci_kv_config config = *c, checked;
+        dci_rng rng;
+        dci_rng_seed(&rng, ~seed + 3);
+        config.query_head_lists = 1;
+        if (dci_rng_below(&rng, 3) == 0 && dci_kv_check_config(&config, &checked, &stages) == DCI_OK)
+                c->query_head_lists = 1;
+}
+
 /* Configs that do not go together are drawn again. */
 static void begin(life *l, uint64_t seed)
 {
@@ -130,6 +142,7 @@ static void begin(life *l, uint64_t seed)
                 config = draw_config(l);
                 draw_budget(seed, &config);
         } while (dci_kv_check_config(&config, &checked, &stages) != DCI_OK);
+        draw_lists(seed, &config);
         dci_gpu_kv_config device = draw_device(l, &config);
         draw_resident(seed, &config, &device);
         if (checked.budget_counts != DCI_KV_COUNT_ALL)
@@ -139,9 +152,10 @@ static void begin(life *l, uint64_t seed)
             DCI_GPU_PLAN_HOST) /* codes are made again when the host is asked, which it is not as often */
                 config.refit = 0.0;
         l->t = twin_begin(&config, &device);
-        snprintf(l->what, sizeof l->what, "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu, contiguous %d",
+        snprintf(l->what, sizeof l->what,
+                 "seed %llu, %s, schedule %d, gather %d, hot %zu, resident %zu, contiguous %d, lists %d",
                  (unsigned long long)seed, dci_kv_preset_name(config.preset), (int)checked.schedule, (int)device.gather,
-                 device.hot_tokens, device.device_resident_bytes, (int)config.contiguous);
+                 device.hot_tokens, device.device_resident_bytes, (int)config.contiguous, (int)config.query_head_lists);
         l->t.what = l->what;
 }
 

@@ -11,7 +11,6 @@
 #include <math.h>
 #include <string.h>
 
-
 /* --- lists of plans that a device made, and the CPU's
  * -------------------------------------------------------------------- */
 
@@ -22,7 +21,7 @@ void twin_same_plans(const twin *t, size_t layer, size_t n, const dci_kv_plan *a
                 ck_assert_int_eq(a->recent_begin[i], b->recent_begin[i]);
                 ck_assert_int_eq(a->n_tokens[i], b->n_tokens[i]);
         }
-        for (size_t l = 0; l < n * t->config.n_kv_heads; l++) {
+        for (size_t l = 0; l < n * t->kv->row_lists; l++) {
                 ck_assert_msg(a->counts[l] == b->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
                               t->what, layer, l, (int)a->counts[l], (int)b->counts[l]);
                 ck_assert_msg(memcmp(a->positions + l * a->stride, b->positions + l * b->stride,
@@ -113,12 +112,19 @@ typedef struct which {
         int64_t sequence;
 } which;
 
+/* The kv head. */
+static size_t head_of(const twin *t, const which *of)
+{
+        return of->list % t->kv->row_lists / t->kv->head_lists;
+}
+
 /* What the last group that was chosen counts, which the device keeps. */
-static double last_chosen(const twin *t, const which *of, size_t head)
+static double last_chosen(const twin *t, const which *of)
 {
         const dci_gpu_kv_row *row = dci_gpu_kv_find(t->kv, of->sequence);
-        const size_t at = t->kv->layers[of->layer].index * t->kv->n_lists +
-                          dci_gpu_kv_row_number(t->kv, row) * t->config.n_kv_heads + head;
+        const size_t list = of->list % t->kv->row_lists, at = t->kv->layers[of->layer].index * t->kv->n_lists +
+                                                              dci_gpu_kv_row_number(t->kv, row) * t->kv->row_lists +
+                                                              list;
         int32_t *bits = fetch(t, (const int32_t *)(const void *)(t->kv->planner.lasts + at), 1);
         float last;
         memcpy(&last, bits, sizeof last);
@@ -151,7 +157,7 @@ static counting count_begin(const twin *t, const which *of)
         counting c = {.scores =
                               (float *)(void *)fetch(t, (int32_t *)(void *)(p->scores + of->list * n_scores), n_scores),
                       .parts = (float *)(void *)fetch(t, (int32_t *)(void *)p->parts, part_floats * (of->list + 1)),
-                      .last = last_chosen(t, of, of->list % t->config.n_kv_heads)};
+                      .last = last_chosen(t, of)};
         c.of_list = c.parts + of->list * part_floats;
         return c;
 }
@@ -165,7 +171,7 @@ static void count_end(const counting *c)
 static size_t group_of(const twin *t, const which *of, int32_t position)
 {
         const dci_gpu_units units = dci_gpu_kv_units(t->kv, 0, t->kv->step.n);
-        const size_t group = group_at(t, of->layer, of->sequence, of->list % t->config.n_kv_heads, position);
+        const size_t group = group_at(t, of->layer, of->sequence, head_of(t, of), position);
         if (units.lists == NULL)
                 return group;
         int32_t *n_scored = fetch(t, units.n_scored + of->list, 1),
@@ -227,12 +233,12 @@ static void check_tie(const twin *t, const which *of, const int32_t *a, size_t n
  * ------------------------------------------------------------------------------------------------------------- */
 
 /* What is in one list only, ascending. */
-static twin_tie *difference(const which *of, size_t head, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
+static twin_tie *difference(const which *of, size_t list, const int32_t *a, size_t n_a, const int32_t *b, size_t n_b)
 {
         twin_tie *out = malloc(sizeof *out + (n_a + n_b) * sizeof out->tokens[0]);
         ck_assert_ptr_nonnull(out);
         out->layer = of->layer;
-        out->head = head;
+        out->list = list;
         out->n = 0;
         for (size_t i = 0, j = 0; i < n_a || j < n_b;) {
                 if (i < n_a && j < n_b && a[i] == b[j])
@@ -252,7 +258,7 @@ static bool within(const twin_tie *some, const twin_tie *all)
                 if (j == all->n || all->tokens[j] != some->tokens[i])
                         return false;
         }
-        return some->layer == all->layer && some->head == all->head;
+        return some->layer == all->layer && some->list == all->list;
 }
 
 /* Lists that a schedule keeps go on differing in what counted the same when they were chosen, and no longer does;
@@ -261,7 +267,7 @@ static bool has_been_tied(twin *t, const which *of, const int32_t *a, size_t n_a
 {
         if (t->kv->shape.schedule == DCI_KV_EVERY_STEP)
                 return false;
-        twin_tie *now = difference(of, of->list % t->config.n_kv_heads, a, n_a, b, n_b);
+        twin_tie *now = difference(of, of->list % t->kv->row_lists, a, n_a, b, n_b);
         bool known = false;
         for (const twin_tie *tie = t->ties; tie != NULL && !known; tie = tie->next)
                 known = within(now, tie);
@@ -282,7 +288,7 @@ static void check_ahead(twin *t, const which *of, const int32_t *a, const int32_
         const counting c = count_begin(t, of);
         twin_tie *tie = malloc(sizeof *tie + 2 * n * sizeof tie->tokens[0]);
         ck_assert_ptr_nonnull(tie);
-        *tie = (twin_tie){.next = t->ties, .layer = of->layer, .head = of->list % t->config.n_kv_heads};
+        *tie = (twin_tie){.next = t->ties, .layer = of->layer, .list = of->list % t->kv->row_lists};
         for (size_t i = 0; i < n; i++) {
                 const int32_t mine = a[i] + (int32_t)sink, other = b[i] + (int32_t)sink;
                 if (mine == other)
@@ -308,26 +314,26 @@ static void ahead_alike(twin *t, size_t layer, int64_t sequence, size_t first_li
 {
         const dci_gpu_kv_schedule *s = t->kv->schedule;
         const dci_kv_selection_cache *wanted = twin_layer_of(t->cpu, sequence, layer)->selection;
-        const size_t n_heads = t->config.n_kv_heads, room = dci_kv_max_room(t->kv->host);
+        const size_t n_lists = t->kv->row_lists, room = dci_kv_max_room(t->kv->host);
         const size_t row = dci_gpu_kv_row_number(t->kv, dci_gpu_kv_find(t->kv, sequence)),
                      index = t->kv->layers[layer].index;
         const unsigned char *row_memory = s->memory + row * s->row_bytes,
                             *at = row_memory + s->states_bytes + index * s->layer_bytes;
         ck_ok(t->ops->stream_wait(t->gpu, s->stream));
         int32_t *state = fetch(t, (const int32_t *)(const void *)row_memory, (index + 1) * DCI_GPU_SELECTION_INTS),
-                *counts = fetch(t, (const int32_t *)(const void *)at, n_heads),
-                *lists = fetch(t, (const int32_t *)(const void *)(at + dci_lines(n_heads * sizeof *counts)),
-                               n_heads * room);
+                *counts = fetch(t, (const int32_t *)(const void *)at, n_lists),
+                *lists = fetch(t, (const int32_t *)(const void *)(at + dci_lines(n_lists * sizeof *counts)),
+                               n_lists * room);
         const bool listed = state[index * DCI_GPU_SELECTION_INTS + DCI_GPU_SELECTION_LISTED] != 0;
         ck_assert_msg(listed == wanted->listed, "%s, layer %zu: lists %d, %d on the CPU", t->what, layer, listed,
                       wanted->listed);
-        for (size_t h = 0; h < n_heads && listed; h++) {
-                const which of = {layer, first_list + h, sequence};
-                const size_t n = (size_t)counts[h];
-                ck_assert_msg(counts[h] == wanted->counts[h], "%s, layer %zu, head %zu: %d ahead, %d on the CPU",
-                              t->what, layer, h, (int)counts[h], (int)wanted->counts[h]);
-                if (memcmp(lists + h * room, wanted->lists + h * room, n * sizeof *lists) != 0)
-                        check_ahead(t, &of, lists + h * room, wanted->lists + h * room, n);
+        for (size_t l = 0; l < n_lists && listed; l++) {
+                const which of = {layer, first_list + l, sequence};
+                const size_t n = (size_t)counts[l];
+                ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d ahead, %d on the CPU",
+                              t->what, layer, l, (int)counts[l], (int)wanted->counts[l]);
+                if (memcmp(lists + l * room, wanted->lists + l * room, n * sizeof *lists) != 0)
+                        check_ahead(t, &of, lists + l * room, wanted->lists + l * room, n);
         }
         test_free(state, counts, lists);
 }
@@ -345,7 +351,7 @@ bool twin_is_early(const twin *t, size_t layer, int64_t sequence)
 void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, const dci_kv_plan *wanted)
 {
         const dci_gpu_kv_planner *p = &t->kv->planner;
-        const size_t n_lists = n * t->config.n_kv_heads, stride = t->kv->stride;
+        const size_t n_lists = n * t->kv->row_lists, stride = t->kv->stride;
         int32_t *header = fetch(t, p->header, 3 * n), *counts = fetch(t, p->counts, n_lists),
                 *positions = fetch(t, p->positions, n_lists * stride);
         for (size_t i = 0; i < n; i++) {
@@ -362,7 +368,7 @@ void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, con
                               t->what, layer, (int)header[2 * n + i], (int)wanted->n_tokens[i]);
         }
         for (size_t l = 0; l < n_lists; l++) {
-                const which of = {layer, l, turns[l / t->config.n_kv_heads].sequence};
+                const which of = {layer, l, turns[l / t->kv->row_lists].sequence};
                 if (twin_is_early(t, layer, of.sequence))
                         continue;
                 ck_assert_msg(counts[l] == wanted->counts[l], "%s, layer %zu, list %zu: %d tokens, %d on the CPU",
@@ -382,7 +388,7 @@ void twin_plans_alike(twin *t, size_t layer, size_t n, const kv_turn *turns, con
         }
         for (size_t i = 0; i < n && t->kv->shape.schedule == DCI_KV_AHEAD; i++)
                 if (header[n + i] > 0 && !twin_is_early(t, layer, turns[i].sequence))
-                        ahead_alike(t, layer, turns[i].sequence, i * t->config.n_kv_heads);
+                        ahead_alike(t, layer, turns[i].sequence, i * t->kv->row_lists);
         t->n_lists += n_lists;
         ck_assert_msg(t->n_other - t->n_again <= 1 + t->n_lists / 100, "%s: %zu of %zu lists differ", t->what,
                       t->n_other, t->n_lists);

@@ -31,10 +31,10 @@
  * list's scores (slack_of in gpu_kv_fixture.c). */
 #define TWIN_TOLERANCE_APART 2e-2
 
-/* What two lists of a layer and head differed in, as they may. */
+/* What two lists of a layer differed in, as they may. */
 typedef struct twin_tie {
         struct twin_tie *next;
-        size_t layer, head, n;
+        size_t layer, list, n;
         int32_t tokens[]; /* ascending */
 } twin_tie;
 

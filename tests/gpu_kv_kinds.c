@@ -2,14 +2,17 @@
 /* Copyright (c) 2026 the dci authors */
 #include "tests/gpu_kv_kinds.h"
 
+enum { LISTS = -1 };
+
 static const struct {
-        int32_t preset, schedule, learned; /* learned: bits */
+        int32_t preset, schedule, learned; /* learned: bits; LISTS: lists of query heads */
 } more[] = {{DCI_KV_SKETCH, DCI_KV_PERIODIC, 0},        {DCI_KV_SKETCH, DCI_KV_BOUNDARY, 0},
             {DCI_KV_SKETCH, DCI_KV_ANCHOR, 0},          {DCI_KV_SKETCH_LOWBIT, DCI_KV_AHEAD, 0},
             {DCI_KV_SKETCH, DCI_KV_EVERY_STEP, 2},      {DCI_KV_SKETCH, DCI_KV_PERIODIC, 4},
             {DCI_KV_CLUSTERKV, DCI_KV_ANCHOR, 0},       {DCI_KV_LOUISKV, DCI_KV_PERIODIC, 0},
             {DCI_KV_SKETCH_SUMS, DCI_KV_EVERY_STEP, 0}, {DCI_KV_ICECACHE, DCI_KV_PERIODIC, 0},
-            {DCI_KV_ICECACHE, DCI_KV_ANCHOR, 0}};
+            {DCI_KV_ICECACHE, DCI_KV_ANCHOR, 0},        {DCI_KV_CLUSTERKV, DCI_KV_EVERY_STEP, LISTS},
+            {DCI_KV_ICECACHE, DCI_KV_EVERY_STEP, LISTS}};
 _Static_assert(sizeof more / sizeof *more == KIND_MORE, "all kinds are counted");
 
 bool kind_left_out(int kind)
@@ -28,6 +31,7 @@ dci_kv_config kind_config(int kind)
         config.tau = 0.02;
         config.anchor_first = 1;
         config.anchor_period = 3;
+        config.query_head_lists = more[i].learned == LISTS;
         if (more[i].learned > 0) {
                 config.summary = DCI_KV_SUMMARY_LEARNED;
                 config.key_bits = more[i].learned;

@@ -6,7 +6,7 @@
 
 #include "tests/gpu_kv_fixture.h"
 
-enum { KIND_MORE = 11, N_KINDS = KV_N_KINDS + KIND_MORE };
+enum { KIND_MORE = 13, N_KINDS = KV_N_KINDS + KIND_MORE };
 
 dci_kv_config kind_config(int kind);
 /* The device plans where it can; some pages stay there. */

@@ -13,7 +13,8 @@ int32_t *choose_in_chunks(const choose_chunks *c, int32_t row, int32_t head, int
 {
         const int32_t number = ints(c->numbers)[row * (int32_t)c->args.stride + at / DCI_GPU_CHUNK];
         unsigned char *chunk = c->image_pieces[0] + 128 + (uint64_t)number * c->args.chunk_bytes;
-        return (int32_t *)(void *)(chunk + (uint64_t)head * c->args.head_bytes) + (size_t)(at % DCI_GPU_CHUNK) * width;
+        return (int32_t *)(void *)(chunk + (uint64_t)(head / c->head_lists) * c->args.head_bytes) +
+               (size_t)(at % DCI_GPU_CHUNK) * width;
 }
 
 dci_gpu_view choose_view_of(const choose_state *s, int32_t i)
@@ -34,7 +35,7 @@ int32_t choose_groups_of(const choose_state *s, int32_t i, int32_t h, const dci_
                       pages = (view->n_candidates + per - 1) / per;
         if (s->w->listed != CLUSTERS)
                 return ordered > pages ? ordered : pages;
-        return ints(s->n_clusters)[ints(s->rows)[i] * s->w->n_heads + h];
+        return ints(s->n_clusters)[(ints(s->rows)[i] * s->w->n_heads + h) / s->head_lists];
 }
 
 static const double *sorted_by;

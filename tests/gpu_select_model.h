@@ -29,6 +29,7 @@ typedef struct choose_chunks {
         gpu_buffer *memory, *pieces, *numbers;
         unsigned char *image_pieces[1];
         dci_gpu_chunks args;
+        int32_t head_lists;
 } choose_chunks;
 
 typedef struct choose_state {
@@ -36,6 +37,7 @@ typedef struct choose_state {
         const choose_case *w;
         dci_rng rng;
         int32_t n, n_lists, max_groups, stride;
+        int32_t head_lists; /* so many of the case's heads are lists of one kv head */
         dci_gpu_sizes sizes;
         gpu_buffer *rows, *n_tokens, *n_grouped, *n_clusters, *scores, *parts, *lasts, *found, *n_found;
         gpu_buffer *positions, *counts, *header, *ranked, *n_ranked, *taken, *n_ordered, *n_static;
@@ -59,7 +61,7 @@ DCI_INLINE const int32_t *got(const gpu_buffer *b)
         return (const int32_t *)(const void *)b->back;
 }
 
-/* Number `at` of a list that is in chunks, in the image. */
+/* Number `at` of a list that is in chunks, in the image; head: of the case. */
 int32_t *choose_in_chunks(const choose_chunks *c, int32_t row, int32_t head, int32_t at, size_t width);
 dci_gpu_view choose_view_of(const choose_state *s, int32_t i);
 /* Pages of a sequence that come first. */

@@ -26,6 +26,7 @@ enum { TAIL_NONE, TAIL_EMPTY, TAIL_SOME, TAIL_ALL, TAIL_EQUAL, TAIL_LITTLE, TAIL
 typedef struct attend_case {
         gpu_test *t;
         int32_t dtype, query_dtype, out_dtype, dim, group, n_heads, page_shift, n, n_splits, tail, stride;
+        int32_t head_lists; /* of so many of n_heads lists the rows are those of one kv head */
         int32_t sequences[MAX_ROWS];
         bool dense, has_lse, mapped, peaked;
         size_t query_ld, out_ld, n_queries;
@@ -105,12 +106,12 @@ static void fill_lists(attend_case *c)
 static void take_rows(attend_case *c, int32_t n_rows, int32_t max_tokens)
 {
         const size_t row_bytes = (size_t)c->dim * 2;
-        gpu_blocks_make(c->t, &c->blocks, c->mapped ? GPU_MAPPED : GPU_DEVICE, n_rows, c->n_heads, c->page_shift,
-                        max_tokens, (uint32_t)row_bytes);
+        gpu_blocks_make(c->t, &c->blocks, c->mapped ? GPU_MAPPED : GPU_DEVICE, n_rows, c->n_heads / c->head_lists,
+                        c->page_shift, max_tokens, (uint32_t)row_bytes);
         c->table = gpu_blocks_table(c->t, &c->blocks, dci_rng_next(&c->rng));
         if (c->dense)
                 return;
-        const size_t n_slots = (size_t)(n_rows * c->n_heads * (c->sink + c->ring + c->hot));
+        const size_t n_slots = (size_t)(n_rows * (c->n_heads / c->head_lists) * (c->sink + c->ring + c->hot));
         c->lane_keys = gpu_take(c->t, n_slots * row_bytes, GPU_DEVICE);
         c->lane_values = gpu_take(c->t, n_slots * row_bytes, GPU_DEVICE);
 }
@@ -160,14 +161,16 @@ static const unsigned char *legal(attend_case *c, unsigned char *row)
 
 static void look_up_lane(attend_case *c, found_rows *f, int32_t i, int32_t h, int32_t slot)
 {
-        const size_t lane = (size_t)(c->sequences[i] * c->n_heads + h), n_slots = (size_t)(c->sink + c->ring + c->hot);
+        const size_t lane = (size_t)((c->sequences[i] * c->n_heads + h) / c->head_lists),
+                     n_slots = (size_t)(c->sink + c->ring + c->hot);
         const size_t at = (lane * n_slots + (size_t)slot) * (size_t)c->dim * 2;
         f->keys[f->n] = legal(c, c->lane_keys->image + at);
         f->values[f->n++] = legal(c, c->lane_values->image + at);
 }
 
-static void look_up_pool(attend_case *c, found_rows *f, int32_t i, int32_t h, int32_t position)
+static void look_up_pool(attend_case *c, found_rows *f, int32_t i, int32_t list, int32_t position)
 {
+        const int32_t h = list / c->head_lists;
         f->keys[f->n] = legal(c, gpu_blocks_row(&c->blocks, c->table, c->sequences[i], h, position, false));
         f->values[f->n++] = legal(c, gpu_blocks_row(&c->blocks, c->table, c->sequences[i], h, position, true));
 }
@@ -308,7 +311,8 @@ static void check_side(attend_case *c)
 static dci_gpu_attend_args arguments(const attend_case *c)
 {
         dci_gpu_attend_args args = {.n_sequences = c->n,
-                                    .n_heads = c->n_heads,
+                                    .n_heads = c->n_heads / c->head_lists,
+                                    .head_lists = c->head_lists,
                                     .group = c->group,
                                     .dim = c->dim,
                                     .dtype = c->dtype,
@@ -400,11 +404,12 @@ static void make_case(attend_case *c, const int32_t *tokens)
                 c->sequences[i] = (i + turn) % n_rows;
         c->scale = 1.0f / sqrtf((float)c->dim);
         snprintf(c->name, sizeof c->name,
-                 "%s %s dim %d, group %d, %d heads, %d sequences of up to %d, pages of %d, lists of up to %d, %d "
+                 "%s %s dim %d, group %d, %d lists, %d of a head, %d sequences of up to %d, pages of %d, lists of up "
+                 "to %d, %d "
                  "splits, queries %s, out "
                  "%s, tail %d",
                  c->dense ? "dense" : "sparse", dci_dtype_name(c->dtype), (int)c->dim, (int)c->group, (int)c->n_heads,
-                 (int)c->n, (int)most, 1 << c->page_shift, (int)c->stride, (int)c->n_splits,
+                 (int)c->head_lists, (int)c->n, (int)most, 1 << c->page_shift, (int)c->stride, (int)c->n_splits,
                  dci_dtype_name(c->query_dtype), dci_dtype_name(c->out_dtype), (int)c->tail);
         take_plan(c, tokens);
         take_rows(c, n_rows, most);
@@ -435,6 +440,7 @@ static void drawn_case(gpu_test *t, uint64_t seed, int32_t dim, int32_t group, i
                         c.n_heads = c.n_heads == 8 ? 2 : 1;
                 }
         }
+        c.head_lists = seed % 3 == 0 ? c.n_heads : seed % 3 == 1 && c.n_heads == 8 ? 2 : 1;
         c.dense = dci_rng_below(&c.rng, 3) == 0;
         c.query_dtype = gpu_pick(&c.rng, all_dtypes, COUNT(all_dtypes));
         c.out_dtype = dci_rng_below(&c.rng, 2) == 0 ? DCI_F32 : gpu_pick(&c.rng, all_dtypes, COUNT(all_dtypes));
@@ -470,8 +476,14 @@ START_TEST(many_ragged_sequences_at_once)
 {
         for (int32_t dense = 0; dense < 2; dense++) {
                 int32_t tokens[64];
-                attend_case c = {
-                        .t = &gpu, .dim = 64, .group = 4, .dtype = DCI_BF16, .n_heads = 2, .n = 64, .page_shift = 4};
+                attend_case c = {.t = &gpu,
+                                 .dim = 64,
+                                 .group = 4,
+                                 .dtype = DCI_BF16,
+                                 .n_heads = 2,
+                                 .head_lists = 1,
+                                 .n = 64,
+                                 .page_shift = 4};
                 gpu_reset(&gpu);
                 dci_rng_seed(&c.rng, 5);
                 for (int32_t i = 0; i < 64; i++)
@@ -496,8 +508,13 @@ START_TEST(lists_of_every_length)
         const int32_t most = test_short() ? 40 : 140;
         for (int32_t n = 0; n <= most; n++) {
                 const int32_t tokens = 50;
-                attend_case c = {
-                        .t = &gpu, .dim = 128, .group = n % 2 == 0 ? 4 : 16, .dtype = DCI_F16, .n_heads = 1, .n = 1};
+                attend_case c = {.t = &gpu,
+                                 .dim = 128,
+                                 .group = n % 2 == 0 ? 4 : 16,
+                                 .dtype = DCI_F16,
+                                 .n_heads = 1,
+                                 .head_lists = 1,
+                                 .n = 1};
                 gpu_reset(&gpu);
                 dci_rng_seed(&c.rng, (uint64_t)n);
                 c.page_shift = 5;

@@ -157,7 +157,7 @@ START_TEST(prompts_end_beside_plans)
 }
 END_TEST
 
-/* Shapes of the header, each with two presets; and formats of queries. */
+/* Shapes of the header, each with a few presets, one with lists of query heads; and formats of queries. */
 START_TEST(every_shape_is_that_of_the_cpu)
 {
         static const struct {
@@ -166,12 +166,13 @@ START_TEST(every_shape_is_that_of_the_cpu)
         } shapes[] = {{64, 1, 16, 8, DCI_F16, DCI_F32},    {96, 3, 5, 16, DCI_BF16, DCI_BF16},
                       {128, 2, 1, 32, DCI_F16, DCI_F16},   {256, 1, 8, 64, DCI_BF16, DCI_F32},
                       {128, 8, 4, 16, DCI_BF16, DCI_BF16}, {96, 1, 9, 64, DCI_F16, DCI_BF16}};
-        static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST, DCI_KV_PARISKV, DCI_KV_FULL};
+        static const int32_t presets[] = {DCI_KV_SKETCH_LOWBIT, DCI_KV_QUEST, DCI_KV_PARISKV, DCI_KV_FULL, DCI_KV_TOPK};
         for (size_t p = 0; p < sizeof presets / sizeof *presets; p++) {
                 dci_kv_config config = kv_config(presets[p], 2, shapes[_i].n_heads, shapes[_i].group, shapes[_i].dim);
                 config.page_tokens = shapes[_i].page;
                 config.dtype = shapes[_i].dtype;
                 config.query_dtype = shapes[_i].query_dtype;
+                config.query_head_lists = presets[p] == DCI_KV_TOPK && shapes[_i].group > 1;
                 config.rollback = config.window = 32;
                 config.budget = 160;
                 const dci_gpu_kv_config on_device = twin_on_device();

@@ -104,7 +104,8 @@ START_TEST(configs_that_a_device_has_not_are_refused)
         REFUSED(c.dtype = DCI_F32, DCI_ERR_UNSUPPORTED, "dtype is 1");
         REFUSED(c.dim_k = 80, DCI_ERR_UNSUPPORTED, "dim_k is 80");
         REFUSED(c.dim_v = 128, DCI_ERR_UNSUPPORTED, "dim_v 128");
-        REFUSED(c.query_head_lists = 1, DCI_ERR_UNSUPPORTED, "query_head_lists is 1");
+        REFUSED((c.query_head_lists = 1, c.preset = DCI_KV_ICECACHE, d.planner = DCI_GPU_PLAN_DEVICE),
+                DCI_ERR_UNSUPPORTED, "query_head_lists and trees");
         REFUSED((c.n_query_heads = 34), DCI_ERR_UNSUPPORTED, "17 query heads");
         REFUSED(c.budget = 8193, DCI_ERR_UNSUPPORTED, "budget is 8193");
         REFUSED(c.page_tokens = 9, DCI_ERR_INVALID, "page_tokens is 9");

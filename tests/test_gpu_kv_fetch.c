@@ -32,15 +32,18 @@ static float *life(const dci_kv_config *config, const dci_gpu_kv_config *on_devi
         return out;
 }
 
-static const int32_t presets[] = {DCI_KV_SKETCH,      DCI_KV_QUEST, DCI_KV_ARKVALE,
-                                  DCI_KV_SKETCH_SUMS, DCI_KV_PRKV,  DCI_KV_TOPK};
-enum { N_PRESETS = 6 };
+static const int32_t presets[] = {DCI_KV_SKETCH, DCI_KV_QUEST, DCI_KV_ARKVALE, DCI_KV_SKETCH_SUMS, DCI_KV_PRKV,
+                                  DCI_KV_TOPK,
+                                  /* with lists of query heads */
+                                  DCI_KV_TOPK, DCI_KV_QUEST, DCI_KV_ICECACHE};
+enum { N_PRESETS = 6, N_WITH_LISTS = 9 };
 
 /* Loops over presets. */
 START_TEST(every_way_to_fetch_gives_the_same_bits)
 {
         static const size_t hots[] = {DCI_KV_PRESET, 40, 8, 0};
-        const dci_kv_config config = twin_small(presets[_i]);
+        dci_kv_config config = twin_small(presets[_i]);
+        config.query_head_lists = _i >= N_PRESETS;
         for (size_t h = 0; h < sizeof hots / sizeof *hots; h++) {
                 dci_gpu_kv_config on_device = twin_on_device();
                 dci_gpu_kv_info info, other;
@@ -252,7 +255,7 @@ int main(void)
 {
         Suite *suite = suite_create("gpu kv fetch");
         TCase *fetch = test_case(suite, "fetch", 60);
-        tcase_add_loop_test(fetch, every_way_to_fetch_gives_the_same_bits, 0, N_PRESETS);
+        tcase_add_loop_test(fetch, every_way_to_fetch_gives_the_same_bits, 0, N_WITH_LISTS);
         tcase_add_loop_test(fetch, what_was_fetched_stays_while_it_is_used, 0, N_PRESETS);
         tcase_add_loop_test(fetch, units_are_what_pages_are_made_of, 0, 8);
         tcase_add_loop_test(fetch, recent_tokens_beyond_the_ring_are_read_in_host_memory, 0, KV_N_KINDS);

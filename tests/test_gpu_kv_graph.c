@@ -126,7 +126,7 @@ static void compare(twin *t, const places *p, const kv_turn *turns)
                         compare_again(t, p, l, turns, &seen.plans[l], got);
                         continue;
                 }
-                t->n_lists += p->n * c->n_kv_heads;
+                t->n_lists += p->n * t->kv->row_lists;
                 for (size_t i = 0; i < n; i++)
                         twin_same_row(t, l, i, got + i * c->dim_k, wanted + i * c->dim_k, got[n * c->dim_k + i],
                                       kv_lse(&seen, l, 0, 0)[i]);
@@ -170,6 +170,8 @@ static void replay_step(twin *t, const places *p, const kv_turn *turns, void *gr
 
 /* Presets, and sketch by learned codes of so many bits. */
 #define LEARNED_OF(bits) (200 + (bits))
+/* Of these, with a list for each query head. */
+#define LISTS_OF(kind) (400 + (kind))
 /* Pages by mean and deviation. */
 #define DEVIATIONS (-1)
 /* Votes for few candidates, whose heads are combined by the softmax. */
@@ -226,15 +228,26 @@ static const struct {
                {DCI_KV_PARISKV, 0, 0},
                {DCI_KV_PARISKV, DCI_KV_AHEAD, 0},
                {DCI_KV_PARISKV, DCI_KV_ANCHOR, 0},
-               {FEW_VOTED, 0, 0}};
+               {FEW_VOTED, 0, 0},
+               {LISTS_OF(DCI_KV_CLUSTERKV), 0, 0},
+               {LISTS_OF(DCI_KV_CLUSTERKV), 0, 1},
+               {LISTS_OF(DCI_KV_CLUSTERKV), DCI_KV_AHEAD, 0},
+               {LISTS_OF(DCI_KV_LOUISKV), 0, 0},
+               {LISTS_OF(DCI_KV_RETROINFER), 0, 0},
+               {LISTS_OF(DCI_KV_SKETCH_LOWBIT), 0, 0},
+               {LISTS_OF(DCI_KV_SKETCH_SUMS), 0, 0},
+               {LISTS_OF(LEARNED_OF(2)), 0, 0}};
 enum { N_PLANNED = sizeof planned / sizeof *planned };
 
 static dci_kv_config config_of(int32_t kind)
 {
+        const bool each = kind >= LISTS_OF(0);
+        kind -= each ? LISTS_OF(0) : 0;
         dci_kv_config config = twin_small(kind == DEVIATIONS     ? DCI_KV_PAGEMEAN
                                           : kind == FEW_VOTED    ? DCI_KV_PARISKV
                                           : kind < LEARNED_OF(0) ? kind
                                                                  : DCI_KV_SKETCH);
+        config.query_head_lists = each;
         if (kind == DEVIATIONS)
                 config.summary = DCI_KV_SUMMARY_MEAN_STD;
         if (kind == FEW_VOTED) {
@@ -472,6 +485,10 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_SKETCH, 3, "codes of 3 bits"},
                      {DCI_KV_SKETCH_VERIFY, 0, "verification by keys"},
                      {DCI_KV_ICECACHE, 8, "codes of 8 bits"},
+                     {LISTS_OF(DCI_KV_ICECACHE), 0, "query_head_lists and trees"},
+                     {LISTS_OF(DCI_KV_PARISKV), 0, "query_head_lists and votes"},
+                     {LISTS_OF(DCI_KV_CLUSTERKV), 0, NULL},
+                     {LISTS_OF(DCI_KV_QUEST), 0, NULL},
                      {DCI_KV_ICECACHE, 0, NULL},
                      {DCI_KV_PRKV, 0, NULL},
                      {DCI_KV_PARISKV, 0, NULL},
@@ -483,7 +500,7 @@ START_TEST(what_cannot_be_planned_is_left_to_the_host)
                      {DCI_KV_QUEST, 0, NULL},
                      {DCI_KV_FULL, 0, NULL}};
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                dci_kv_config config = twin_small(cases[i].preset);
+                dci_kv_config config = config_of(cases[i].preset);
                 if (cases[i].bits > 0)
                         config.key_bits = cases[i].bits;
                 dci_gpu_kv_config on_device = twin_planned_for(1);
@@ -550,16 +567,19 @@ START_TEST(listed_groups_are_those_of_the_cpu)
                 size_t tokens, every, most;
                 double estimated; /* 0: no tail */
                 size_t group;
-        } kinds[] = {{DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_MEAN, 4, 64, 0, 0, 2},
-                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_CUBOID, DCI_KV_COMBINE_SOFTMAX, 1, 8, 0, 0, 2},
-                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 3, 24, 2, 0, 2},
-                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 2, 16, 0, 0, 2},
-                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0, 0, 2},
-                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 5, 48, 0, 0.232, 4},
-                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 9, 40, 16, 0.01, 1},
-                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN_STD, DCI_KV_COMBINE_SOFTMAX, 4, 48, 0, 0, 3},
-                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 30, 60, 0, 1.0, 5},
-                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 4, 32, 0, 0.6, 2}};
+                int32_t lists;
+        } kinds[] = {{DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_MEAN, 4, 64, 0, 0, 2, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_CUBOID, DCI_KV_COMBINE_SOFTMAX, 1, 8, 0, 0, 2, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 3, 24, 2, 0, 2, 0},
+                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 2, 16, 0, 0, 2, 0},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 2, 700, 0, 0, 2, 0},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 5, 48, 0, 0.232, 4, 0},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_MEAN, 9, 40, 16, 0.01, 1, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN_STD, DCI_KV_COMBINE_SOFTMAX, 4, 48, 0, 0, 3, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 30, 60, 0, 1.0, 5, 0},
+                     {DCI_KV_LOUISKV, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_SOFTMAX, 4, 32, 0, 0.6, 2, 0},
+                     {DCI_KV_CLUSTERKV, DCI_KV_SUMMARY_MINMAX, DCI_KV_COMBINE_EACH, 4, 64, 0, 0, 3, 1},
+                     {DCI_KV_RETROINFER, DCI_KV_SUMMARY_MEAN, DCI_KV_COMBINE_EACH, 5, 48, 0, 0.232, 4, 1}};
         dci_kv_config config = twin_small(kinds[_i].preset);
         config.summary = kinds[_i].summary;
         config.combine = kinds[_i].combine;
@@ -567,6 +587,7 @@ START_TEST(listed_groups_are_those_of_the_cpu)
         config.tail = kinds[_i].estimated > 0 ? DCI_KV_TAIL_SUMS : DCI_KV_TAIL_DROP;
         config.estimate_share = kinds[_i].estimated;
         config.n_query_heads = kinds[_i].group * config.n_kv_heads;
+        config.query_head_lists = kinds[_i].lists;
         config.cluster_tokens = kinds[_i].tokens;
         config.cluster_every = kinds[_i].every;
         config.cluster_most = kinds[_i].most;
@@ -644,7 +665,7 @@ int main(void)
         tcase_add_test(laws, what_cannot_be_planned_is_left_to_the_host);
         tcase_add_test(laws, other_tails_over_clusters_are_left_to_the_host);
         tcase_add_loop_test(laws, the_host_makes_the_same, 0, N_PLANNED);
-        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 10);
+        tcase_add_loop_test(laws, listed_groups_are_those_of_the_cpu, 0, 12);
         tcase_add_loop_test(laws, codes_that_are_made_anew, 0, 3);
         return test_main(suite);
 }

@@ -18,28 +18,35 @@ typedef struct walk {
         int32_t n_steps;
         int32_t jump;   /* every so many steps, the step's number grows by more than ages tell apart; 0: never */
         int32_t placed; /* of 100 candidates, so many have a place in a contiguous copy; 0: units are of positions */
+        int32_t head_lists;
 } walk;
 
 static const walk walks[] = {
-        {"more frames than lists need", 3, 2, 100, 0, 256, 3000, 30, 200, 0, 0},
-        {"as many", 3, 2, 100, 0, 100, 3000, 40, 200, 0, 0},
-        {"fewer", 3, 2, 100, 0, 64, 2000, 40, 200, 0, 0},
-        {"one frame", 2, 1, 17, 0, 1, 100, 60, 60, 0, 0},
-        {"none", 2, 2, 40, 0, 0, 500, 60, 20, 0, 0},
-        {"ages that are not told apart", 2, 2, 60, 0, 200, 4000, 50, 200, 7, 0},
-        {"pages", 3, 2, 240, 4, 32, 4000, 30, 200, 11, 0},
-        {"pages, fewer frames", 3, 1, 240, 4, 10, 2000, 30, 200, 0, 0},
-        {"many heads", 4, 8, 50, 0, 128, 1000, 40, 80, 0, 0},
-        {"long lists", 1, 1, 2000, 0, 4096, 9000, 10, 30, 0, 0},
-        {"the largest", 1, 1, DCI_GPU_MAX_LIST, 0, DCI_GPU_MAX_FRAMES, 30000, 20, 6, 0, 0},
-        {"places", 3, 2, 240, 4, 64, 4000, 30, 200, 11, 100},
-        {"places, fewer frames", 3, 1, 240, 2, 20, 2000, 30, 120, 0, 100},
-        {"some places", 3, 2, 100, 0, 256, 3000, 30, 100, 0, 60},
-        {"hardly any places", 2, 2, 100, 3, 40, 3000, 30, 60, 7, 3},
-        {"places without frames", 2, 2, 40, 0, 0, 500, 60, 20, 0, 90},
-        {"places of long lists", 1, 2, 2000, 3, 700, 9000, 10, 20, 0, 95},
-        {"places of the largest", 1, 1, DCI_GPU_MAX_LIST, 4, DCI_GPU_MAX_FRAMES, 30000, 20, 4, 0, 98},
-        {"places in more chunks than are looked up before", 1, 1, 200, 4, 64, 600 * DCI_GPU_CHUNK, 30, 6, 0, 100},
+        {"more frames than lists need", 3, 2, 100, 0, 256, 3000, 30, 200, 0, 0, 1},
+        {"as many", 3, 2, 100, 0, 100, 3000, 40, 200, 0, 0, 1},
+        {"fewer", 3, 2, 100, 0, 64, 2000, 40, 200, 0, 0, 1},
+        {"one frame", 2, 1, 17, 0, 1, 100, 60, 60, 0, 0, 1},
+        {"none", 2, 2, 40, 0, 0, 500, 60, 20, 0, 0, 1},
+        {"ages that are not told apart", 2, 2, 60, 0, 200, 4000, 50, 200, 7, 0, 1},
+        {"pages", 3, 2, 240, 4, 32, 4000, 30, 200, 11, 0, 1},
+        {"pages, fewer frames", 3, 1, 240, 4, 10, 2000, 30, 200, 0, 0, 1},
+        {"many heads", 4, 8, 50, 0, 128, 1000, 40, 80, 0, 0, 1},
+        {"long lists", 1, 1, 2000, 0, 4096, 9000, 10, 30, 0, 0, 1},
+        {"the largest", 1, 1, DCI_GPU_MAX_LIST, 0, DCI_GPU_MAX_FRAMES, 30000, 20, 6, 0, 0, 1},
+        {"places", 3, 2, 240, 4, 64, 4000, 30, 200, 11, 100, 1},
+        {"places, fewer frames", 3, 1, 240, 2, 20, 2000, 30, 120, 0, 100, 1},
+        {"some places", 3, 2, 100, 0, 256, 3000, 30, 100, 0, 60, 1},
+        {"hardly any places", 2, 2, 100, 3, 40, 3000, 30, 60, 7, 3, 1},
+        {"places without frames", 2, 2, 40, 0, 0, 500, 60, 20, 0, 90, 1},
+        {"places of long lists", 1, 2, 2000, 3, 700, 9000, 10, 20, 0, 95, 1},
+        {"places of the largest", 1, 1, DCI_GPU_MAX_LIST, 4, DCI_GPU_MAX_FRAMES, 30000, 20, 4, 0, 98, 1},
+        {"places in more chunks than are looked up before", 1, 1, 200, 4, 64, 600 * DCI_GPU_CHUNK, 30, 6, 0, 100, 1},
+        {"lists of query heads", 3, 2, 100, 0, 256, 3000, 30, 120, 7, 0, 3},
+        {"too few frames for a lane's lists", 2, 2, 100, 0, 150, 1000, 30, 120, 0, 0, 4},
+        {"pages of query heads", 2, 3, 240, 4, 40, 3000, 30, 80, 11, 0, 2},
+        {"places for query heads", 3, 2, 120, 3, 64, 3000, 30, 80, 0, 80, 3},
+        {"query heads without frames", 2, 2, 40, 0, 0, 500, 60, 20, 0, 0, 7},
+        {"the largest of query heads", 1, 1, DCI_GPU_MAX_LIST, 0, DCI_GPU_MAX_FRAMES, 30000, 20, 4, 0, 0, 2},
 };
 
 typedef struct state {
@@ -52,7 +59,7 @@ typedef struct state {
         gpu_buffer *out_slots, *out_counts, *out_header, *items, *n_items, *counters;
         gpu_buffer *chunks, *pieces, *numbers, *n_places;
         dci_gpu_chunks places;
-        unsigned char *chosen; /* [row][head][n_tokens]: whether a lane's list has a position */
+        unsigned char *chosen; /* [row][list][n_tokens]: whether a list has a position */
 } state;
 
 static gpu_buffer *take_ints(state *s, size_t n, int kind)
@@ -127,7 +134,8 @@ static void make_places(state *s)
 
 static void make(state *s, gpu_test *t, const walk *w, uint64_t seed)
 {
-        const size_t lanes = (size_t)w->n_rows * (size_t)w->n_heads, n = MAX_SEQUENCES * (size_t)w->n_heads;
+        const size_t lanes = (size_t)w->n_rows * (size_t)w->n_heads, share = (size_t)w->head_lists,
+                     n = MAX_SEQUENCES * (size_t)w->n_heads * share;
         *s = (state){.t = t, .w = w, .now = 1};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
@@ -149,12 +157,12 @@ static void make(state *s, gpu_test *t, const walk *w, uint64_t seed)
         memset(s->counters->image, 0, s->counters->n_bytes);
         if (w->placed > 0)
                 make_places(s);
-        s->chosen = calloc(lanes * (size_t)w->n_tokens + 1, 1);
+        s->chosen = calloc(lanes * share * (size_t)w->n_tokens + 1, 1);
         ck_assert_ptr_nonnull(s->chosen);
         gpu_send_all(t);
 }
 
-/* Some positions leave a lane's list, others come; with pages, positions come in runs. Returns how many there are. */
+/* Some positions leave a list, others come; with pages, positions come in runs. Returns how many there are. */
 static int32_t move_list(state *s, unsigned char *chosen, int32_t *out)
 {
         const walk *w = s->w;
@@ -202,9 +210,10 @@ static void next_step(state *s, int32_t step)
                 gpu_ints(s->n_tokens)[i] = w->n_tokens + step;
                 if (w->placed > 0)
                         gpu_ints(s->n_places)[i] = w->n_tokens - SINK - step % 30;
-                for (int32_t h = 0; h < w->n_heads; h++) {
-                        const size_t list = (size_t)(i * w->n_heads + h), lane = (size_t)(row * w->n_heads + h);
-                        gpu_ints(s->counts)[list] = move_list(s, s->chosen + lane * (size_t)w->n_tokens,
+                const int32_t n_lists = w->n_heads * w->head_lists;
+                for (int32_t l = 0; l < n_lists; l++) {
+                        const size_t list = (size_t)(i * n_lists + l), held = (size_t)(row * n_lists + l);
+                        gpu_ints(s->counts)[list] = move_list(s, s->chosen + held * (size_t)w->n_tokens,
                                                               gpu_ints(s->positions) + list * (size_t)w->stride);
                 }
         }
@@ -239,12 +248,13 @@ static int by_row(const void *a, const void *b)
 }
 
 /* The list's rows, ascending; entries without one are read in the pool. */
-static int32_t model_rows(state *s, int32_t i, int32_t h, wanted *out)
+static int32_t model_rows(state *s, int32_t i, size_t number, wanted *out)
 {
-        const size_t list = (size_t)(i * s->w->n_heads + h) * (size_t)s->w->stride;
+        const size_t list = number * (size_t)s->w->stride;
+        const int32_t h = (int32_t)number / s->w->head_lists % s->w->n_heads;
         const int32_t *positions = gpu_ints(s->positions) + list;
         int32_t n = 0;
-        for (int32_t k = 0; k < gpu_ints(s->counts)[i * s->w->n_heads + h]; k++) {
+        for (int32_t k = 0; k < gpu_ints(s->counts)[number]; k++) {
                 const int32_t candidate = positions[k] - SINK;
                 const bool known = s->w->placed == 0 || (candidate >= 0 && candidate < gpu_ints(s->n_places)[i]);
                 const int32_t row = s->w->placed == 0 ? positions[k]
@@ -259,20 +269,24 @@ static int32_t model_rows(state *s, int32_t i, int32_t h, wanted *out)
         return n;
 }
 
-static void model_lane(state *s, int32_t i, int32_t h)
+/* List l of a lane. Frames that were used in this step hold what lists before it want. */
+static void model_list(state *s, int32_t i, int32_t h, int32_t l)
 {
         static int32_t frame_of[700 * DCI_GPU_CHUNK];
         static frame free_frames[DCI_GPU_MAX_FRAMES];
         static wanted of[DCI_GPU_MAX_LIST];
         const walk *w = s->w;
         const int32_t row = gpu_ints(s->rows)[i], per = 1 << w->unit_shift, n_units = w->n_tokens / per + 1;
-        const size_t list = (size_t)(i * w->n_heads + h), lane = (size_t)(row * w->n_heads + h);
+        const size_t of_call = (size_t)(i * w->n_heads + h), list = of_call * (size_t)w->head_lists + (size_t)l,
+                     lane = (size_t)(row * w->n_heads + h);
         const int32_t *positions = gpu_ints(s->positions) + list * (size_t)w->stride, count = gpu_ints(s->counts)[list];
-        int32_t *tags = gpu_ints(s->tags) + lane * (size_t)w->n_frames, n_free = 0, used = 0, n_items = 0;
+        int32_t *tags = gpu_ints(s->tags) + lane * (size_t)w->n_frames, n_free = 0, used = 0,
+                *n_items = &gpu_ints(s->n_items)[of_call];
         uint32_t *stamps = (uint32_t *)(void *)s->stamps->image + lane * (size_t)w->n_frames;
         uint64_t *counters = (uint64_t *)(void *)s->counters->image + lane * 3;
-        dci_gpu_item *items = (dci_gpu_item *)(void *)s->items->image + list * (size_t)w->stride;
-        const int32_t n = model_rows(s, i, h, of);
+        dci_gpu_item *items = (dci_gpu_item *)(void *)s->items->image + of_call * (size_t)(w->head_lists * w->stride);
+        const int32_t n = model_rows(s, i, list, of);
+        *n_items = l == 0 ? 0 : *n_items;
         counters[2] += (uint64_t)(count - n);
         for (int32_t u = 0; u < n_units; u++)
                 frame_of[u] = -1;
@@ -300,7 +314,7 @@ static void model_lane(state *s, int32_t i, int32_t h)
                         frame_of[unit] = f;
                         tags[f] = unit;
                         stamps[f] = s->now;
-                        items[n_items++] = (dci_gpu_item){unit * per, 100 + f * per};
+                        items[(*n_items)++] = (dci_gpu_item){unit * per, 100 + f * per};
                         counters[1]++;
                 }
                 const int32_t f = frame_of[unit];
@@ -308,15 +322,14 @@ static void model_lane(state *s, int32_t i, int32_t h)
                 gpu_ints(s->out_slots)[list * (size_t)w->stride + (size_t)of[k].entry] =
                         f < 0 ? -1 - positions[of[k].entry] : 100 + f * per + of[k].row % per;
         }
-        gpu_ints(s->n_items)[list] = n_items;
         gpu_ints(s->out_counts)[list] = count;
 }
 
 static void model(state *s)
 {
         for (int32_t i = 0; i < s->n; i++) {
-                for (int32_t h = 0; h < s->w->n_heads; h++)
-                        model_lane(s, i, h);
+                for (int32_t l = 0; l < s->w->n_heads * s->w->head_lists; l++)
+                        model_list(s, i, l / s->w->head_lists, l % s->w->head_lists);
                 gpu_ints(s->out_header)[i] = gpu_ints(s->sink_end)[i];
                 gpu_ints(s->out_header)[s->n + i] = gpu_ints(s->recent_begin)[i];
                 gpu_ints(s->out_header)[2 * s->n + i] = gpu_ints(s->n_tokens)[i];
@@ -350,7 +363,8 @@ static dci_gpu_resolve_args arguments(const state *s)
                                       .counters = gpu_at(s->counters, false),
                                       .places = s->places,
                                       .n_places = s->n_places != NULL ? gpu_at(s->n_places, false) : NULL,
-                                      .sink = SINK};
+                                      .sink = SINK,
+                                      .head_lists = s->w->head_lists};
 }
 
 static void send_step(state *s)
@@ -363,13 +377,13 @@ static void send_step(state *s)
                 gpu_send(s->t, s->n_places);
 }
 
-/* What follows a list's items is anything. */
+/* What follows a lane's items is anything. */
 static void overlook_rest(state *s)
 {
         gpu_fetch(s->t, s->items);
         for (int32_t l = 0; l < s->n * s->w->n_heads; l++) {
-                const size_t first = (size_t)l * (size_t)s->w->stride, n = (size_t)gpu_ints(s->n_items)[l];
-                const size_t at = (first + n) * sizeof(dci_gpu_item), left = (size_t)s->w->stride - n;
+                const size_t room = (size_t)(s->w->head_lists * s->w->stride), n = (size_t)gpu_ints(s->n_items)[l];
+                const size_t at = ((size_t)l * room + n) * sizeof(dci_gpu_item), left = room - n;
                 memcpy(s->items->image + at, s->items->back + at, left * sizeof(dci_gpu_item));
         }
 }

@@ -75,6 +75,7 @@ static float no_number(void)
 static void take_chunks(choose_state *s, choose_chunks *c, int32_t n_each, size_t width)
 {
         const int32_t n_chunks = n_each / DCI_GPU_CHUNK + 1, n = s->w->n_sequences * n_chunks;
+        c->head_lists = s->head_lists;
         c->args = (dci_gpu_chunks){.stride = (uint64_t)n_chunks,
                                    .layer_at = 128,
                                    .head_bytes = (uint32_t)(DCI_GPU_CHUNK * width * sizeof(int32_t)),
@@ -114,7 +115,7 @@ static void list_groups(choose_state *s, int32_t row, int32_t head, int32_t n)
                 span[0] = first;
                 span[1] = at - first;
         }
-        ints(s->n_clusters)[row * s->w->n_heads + head] = n_whole;
+        ints(s->n_clusters)[(row * s->w->n_heads + head) / s->head_lists] = n_whole;
         free(of);
 }
 
@@ -125,7 +126,7 @@ static void put_order(choose_state *s, int32_t i, int32_t grouped)
                       n = (i % 2 == 0 ? grouped : grouped / 3 * 2) / per * per,
                       room = (s->w->budget - s->sizes.window) / per,
                       n_static = (int32_t)dci_rng_below(&s->rng, (uint64_t)room + 1);
-        for (int32_t h = 0; h < s->w->n_heads; h++)
+        for (int32_t h = 0; h < s->w->n_heads; h += s->head_lists)
                 for (int32_t c = 0; c < n; c++) {
                         const int32_t other = (int32_t)dci_rng_below(&s->rng, (uint64_t)c + 1);
                         int32_t *here = choose_in_chunks(&s->ids, row, h, c, 1),
@@ -137,9 +138,10 @@ static void put_order(choose_state *s, int32_t i, int32_t grouped)
         ints(s->n_static)[i] = n_static < n / per ? n_static : n / per;
 }
 
-static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t seed)
+static void make(choose_state *s, gpu_test *t, const choose_case *w, uint64_t seed, int32_t head_lists)
 {
-        *s = (choose_state){.t = t, .w = w, .n = w->n_sequences, .n_lists = w->n_sequences * w->n_heads};
+        *s = (choose_state){
+                .t = t, .w = w, .n = w->n_sequences, .n_lists = w->n_sequences * w->n_heads, .head_lists = head_lists};
         gpu_reset(t);
         dci_rng_seed(&s->rng, seed);
         s->stride = w->budget + w->extra;
@@ -277,7 +279,7 @@ static void next_step(choose_state *s, int32_t step)
                 ints(s->n_grouped)[i] = grouped;
                 if (w->listed == ORDER)
                         put_order(s, i, grouped);
-                for (int32_t h = 0; h < w->n_heads && w->listed == CLUSTERS; h++)
+                for (int32_t h = 0; h < w->n_heads && w->listed == CLUSTERS; h += s->head_lists)
                         list_groups(s, ints(s->rows)[i], h, grouped);
                 if (w->listed && kind == 1) /* the window has taken some back */
                         ints(s->n_tokens)[i] -= ints(s->n_tokens)[i] / 3;
@@ -294,7 +296,8 @@ static dci_gpu_select_args arguments(const choose_state *s, bool ranked)
         const choose_case *w = s->w;
         return (dci_gpu_select_args){
                 .n_sequences = s->n,
-                .n_heads = w->n_heads,
+                .n_heads = w->n_heads / s->head_lists,
+                .head_lists = s->head_lists,
                 .group = w->group,
                 .group_shift = w->shift,
                 .weigh = w->weigh,
@@ -399,12 +402,13 @@ static void ask_again(choose_state *s, const char *what)
         free(first);
 }
 
+/* Captured, all lists of a sequence are of one kv head. */
 static void go(gpu_test *t, const choose_case *w, uint64_t seed, bool captured)
 {
         choose_state s;
         char what[160];
         void *graph = NULL;
-        make(&s, t, w, seed);
+        make(&s, t, w, seed, captured ? w->n_heads : 1);
         for (int32_t step = 0; step < (test_short() ? 1 : 3); step++) {
                 snprintf(what, sizeof what, "%s, step %d", w->name, (int)step);
                 next_step(&s, step);
@@ -449,7 +453,7 @@ END_TEST
 START_TEST(what_cannot_be_done_is_said)
 {
         choose_state s;
-        make(&s, &gpu, &shapes[0], 1);
+        make(&s, &gpu, &shapes[0], 1, 1);
         next_step(&s, 0);
         dci_gpu_select_args args = arguments(&s, false);
         args.n_sequences = 0;

@@ -233,19 +233,28 @@ static double ratio_to_full(decoding *d)
         return NAN;
 }
 
+static int32_t lists_of(const decoding *d)
+{
+        dci_kv_info host = {.struct_size = sizeof host};
+        return dci_kv_get_info(dci_gpu_kv_host(d->driver.kv), &host) == DCI_OK && host.n_lists > d->driver.config.heads
+                       ? KVBENCH_LISTS_QUERY
+                       : KVBENCH_LISTS_KV;
+}
+
 static json_t *shape_of(const decoding *d, const char *codes)
 {
         const gpubench_driver_config *c = &d->driver.config;
         const gpubench_options *o = d->b->options;
         const char *planner = is_full(&c->arm) ? "none" : d->planner == DCI_GPU_PLAN_DEVICE ? "device" : "host";
-        json_t *shape = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s, s:I, s:b}",
-                                  "codes", codes, "planner", planner, "runs_as", d->graphed ? "graph" : "calls",
-                                  "budget", (json_int_t)o->budgets.values[0], "layers", (json_int_t)c->layers,
-                                  "model_layers", (json_int_t)MODEL_LAYERS, "heads", (json_int_t)c->heads, "batch",
-                                  (json_int_t)d->batch, "tokens", (json_int_t)d->tokens, "steps", (json_int_t)o->steps,
-                                  "forks", (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens,
-                                  "gather", gpubench_gather_name(o->gather), "resident_mib",
-                                  (json_int_t)o->resident_mib, "contiguous", (int)d->contiguous);
+        json_t *shape =
+                json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:s, s:I, s:b, s:s}", "codes",
+                          codes, "planner", planner, "runs_as", d->graphed ? "graph" : "calls", "budget",
+                          (json_int_t)o->budgets.values[0], "layers", (json_int_t)c->layers, "model_layers",
+                          (json_int_t)MODEL_LAYERS, "heads", (json_int_t)c->heads, "batch", (json_int_t)d->batch,
+                          "tokens", (json_int_t)d->tokens, "steps", (json_int_t)o->steps, "forks",
+                          (int)(o->forks && d->batch > 1), "max_tokens", (json_int_t)c->max_tokens, "gather",
+                          gpubench_gather_name(o->gather), "resident_mib", (json_int_t)o->resident_mib, "contiguous",
+                          (int)d->contiguous, "lists", kvbench_lists_name(lists_of(d)));
         return shape;
 }
 

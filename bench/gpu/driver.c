@@ -29,6 +29,7 @@ dci_status gpubench_driver_kv_config(const gpubench *b, const gpubench_feed *fee
         out->budget = b->options->budgets.values[0];
         out->contiguous = config->contiguous;
         kvbench_set_arm(&b->options->arms, &config->arm, out);
+        out->query_head_lists = b->options->lists == KVBENCH_LISTS_QUERY && kvbench_lists_query_heads(out);
         if (config->arm.preset == DCI_KV_ICECACHE && config->planner != DCI_GPU_PLAN_HOST)
                 out->tree_keys =
                         DCI_KV_TREE_CODES; /* what a device plans by, also on the CPU that it is compared with */

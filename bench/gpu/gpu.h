@@ -44,6 +44,7 @@ typedef struct gpubench_options {
         int32_t planner; /* DCI_GPU_PLAN_* */
         bool forks;
         size_t resident_mib;    /* device memory for resident pages */
+        int32_t lists;          /* KVBENCH_LISTS_* of the parts decode and soak */
         bench_sizes contiguous; /* `contiguous` of dci_kv_config, of the part decode: 0, 1, or both in turn */
 } gpubench_options;
 

@@ -15,6 +15,7 @@ static const bench_choice gathers[] = {{"mapped", DCI_GPU_GATHER_MAPPED},   {"st
                                        {"batched", DCI_GPU_GATHER_BATCHED}, {"copies", DCI_GPU_GATHER_COPIES},
                                        {"direct", DCI_GPU_GATHER_DIRECT},   {NULL, 0}};
 
+static const bench_choice lists[] = {{"kv", KVBENCH_LISTS_KV}, {"query", KVBENCH_LISTS_QUERY}, {NULL, 0}};
 static const bench_choice planners[] = {
         {"auto", DCI_GPU_PLAN_AUTO}, {"host", DCI_GPU_PLAN_HOST}, {"device", DCI_GPU_PLAN_DEVICE}, {NULL, 0}};
 
@@ -86,6 +87,8 @@ static const char help[] =
         "  --resident MIB            device memory for pages that stay there: less comes over the bus (default 0)\n"
         "  --contiguous LIST         0, 1 or 0,1: groups as scattered rows, or contiguous in host memory, of the presets that\n"
         "                            can have either (default 0)\n"
+        "  --lists kv|query          query: a list of the budget for each query head, of the presets that can have that\n"
+        "                            (default kv)\n"
         "soak, a long run of replays compared with the CPU's dci_kv, with sequences that come and go through poisoned memory:\n"
         "  --preset LIST             (default sketch, sketch+lowbit, quest, pagemean, arkvale, freekv, clusterkv and louiskv)\n"
         "  --soak-steps N            10 to 1000000 (default 10000)\n"
@@ -180,6 +183,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                                 .gather = DCI_GPU_GATHER_MAPPED,
                                 .batches = one,
                                 .contiguous = {1, {0}},
+                                .lists = KVBENCH_LISTS_KV,
                                 .host_layers = 4,
                                 .host_tokens = 36864,
                                 .planner = DCI_GPU_PLAN_AUTO};
@@ -211,6 +215,7 @@ dci_status gpubench_options_parse(int argc, char **argv, gpubench_options *o, bo
                 {"host-tokens", OPTION_SIZE, &o->host_tokens, 512, (size_t)1 << 26, NULL},
                 {"planner", OPTION_CHOICE, &o->planner, 0, 0, planners},
                 {"contiguous", OPTION_SIZES, &o->contiguous, 0, 1, NULL},
+                {"lists", OPTION_CHOICE, &o->lists, 0, 0, lists},
                 {"resident", OPTION_SIZE, &o->resident_mib, 0, (size_t)1 << 20, NULL},
                 {"soak-steps", OPTION_SIZE, &o->soak_steps, 10, 1000000, NULL},
         };

@@ -94,6 +94,8 @@ void kvbench_print_help(void);
 const char *kvbench_kept_name(int32_t kept);
 const char *kvbench_counts_name(int32_t of);
 const char *kvbench_lists_name(int32_t of);
+/* Whether a preset, at these heads, can have a list for each query head. */
+bool kvbench_lists_query_heads(const dci_kv_config *c);
 const char *kvbench_combine_name(int32_t combine);
 const char *kvbench_summary_name(int32_t summary);
 const char *kvbench_schedule_name(int32_t schedule);

@@ -92,6 +92,11 @@ static bool ranks_at_each_step(int32_t preset)
                preset != DCI_KV_LOWBIT;
 }
 
+bool kvbench_lists_query_heads(const dci_kv_config *c)
+{
+        return c->n_query_heads > c->n_kv_heads && ranks_at_each_step(c->preset) && c->preset != DCI_KV_PRKV;
+}
+
 /* A search ranks for each query head; means of leaves are combined as those of pages are. */
 static void set_leaves(const kvbench_options *o, dci_kv_config *c)
 {
@@ -162,8 +167,7 @@ static dci_status set_budget(const kvbench_row *row, dci_kv_config *c)
         if (o->lists == KVBENCH_LISTS_KV)
                 c->query_head_lists = 0;
         if (o->lists == KVBENCH_LISTS_QUERY)
-                c->query_head_lists =
-                        c->n_query_heads > c->n_kv_heads && ranks_at_each_step(c->preset) && c->preset != DCI_KV_PRKV;
+                c->query_head_lists = kvbench_lists_query_heads(c);
         if (o->tau != 0.0)
                 c->tau = o->tau;
         if (o->period > 0)

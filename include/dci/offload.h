@@ -64,7 +64,8 @@
  *      tail               DROP; with codes of tokens also SUMS, and LOWBIT with values of 4, 2 or 1 bits (sketch+sums,
  *                         sketch+lowbit); with CLUSTER and SEGMENT by MEAN also SUMS (retroinfer)
  *      schedule           all but ONCE
- *      combine            SOFTMAX or MEAN; EACH with TREE
+ *      combine            SOFTMAX or MEAN; EACH with TREE, or with query_head_lists, which combines nothing
+ *      query_head_lists   0; 1 but with TREE
  *      preselect          with CODES, of up to 65,520 tokens (sketch+groups); the bits of the codes of means are the
  *                         CPU's. Sequences for which it leaves out nothing are scored as without it
  *      not with           verify, frozen_prompt, resident_bytes
@@ -76,7 +77,7 @@
  *                         in every build: it runs each kernel's reference with host memory in place of device memory,
  *                         for tests and trials
  *      rows               keys and values of f16 or bf16; dim_k = dim_v = 64, 96, 128 or 256
- *      heads              at most 16 query heads per kv head, which share its lists (query_head_lists 0)
+ *      heads              at most 16 query heads per kv head
  *      pages              8 to 64 tokens, in the library's own memory (no dci_kv_layout)
  *      queries            with keys of f16 on a GPU, elements within 65,504: larger ones give outputs of NaN
  *      lists of a step    MAPPED and STAGED: max_sequences * n_kv_heads at most 65,535
@@ -157,7 +158,7 @@ typedef struct dci_gpu_kv_config {
         size_t ring_tokens;
         /**
          * of the hot buffer, per lane; 0 to 8,192, rounded up to whole units; default DCI_KV_PRESET: twice the budget,
-         * at most 8,192
+         * at most 8,192; with query_head_lists, whose lists of a kv head share a lane, twice the budgets of all of them
          */
         size_t hot_tokens;
         int32_t gather;    /**< DCI_GPU_GATHER_*; default MAPPED */
@@ -510,7 +511,7 @@ typedef struct dci_gpu_kv_info {
          */
         size_t unit_tokens;
         uint64_t n_steps;
-        uint64_t n_asked;  /**< units wanted by plans, of all lanes, by work that is done */
+        uint64_t n_asked;  /**< units wanted by plans, of all lists, by work that is done */
         uint64_t n_missed; /**< of these, fetched */
         uint64_t n_stayed; /**< tokens read in host memory, since the hot buffer had no room */
         /**

@@ -155,7 +155,8 @@ class GPUKVCache(KVBase):
     max_sequences
                 at the same time, 1 to 4,096; the device has a place for each from the start. max_tokens: of a sequence.
     ring_tokens latest tokens on the device, at least the budget, or the recent tokens that do not count in it; None: that.
-    hot_tokens  of the buffer of fetched tokens, per sequence, sparse layer and kv head; None: twice the budget.
+    hot_tokens  of the buffer of fetched tokens, per sequence, sparse layer and kv head; None: twice the budget of
+                each of its lists (query_head_lists), at most 8,192.
     gather      how rows that are not on the device come there: "mapped" (a kernel reads them in host memory), "staged",
                 "batched", "copies", or "direct" (not at all: attention reads them in host memory).
     out_dtype   of attention's output: "float32", "float16" or "bfloat16".

@@ -104,7 +104,7 @@ class KVCache(KVBase):
                 group "reordered": plans from when a new order is due to when it is used; workers make it meanwhile.
     query_head_lists
                 each query head has a list of its own, with the whole budget; None: as published, or the query heads of a kv
-                head share one. Not on a device.
+                head share one.
     vote_share, candidate_share
                 summary "votes": the share of the candidates that gets votes in a block, and the share that is ranked by
                 4-bit codes; None: as published, by the number of candidates.

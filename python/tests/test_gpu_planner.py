@@ -23,6 +23,7 @@ UNPLANNED = {
     "with this summary": {"preset": "topk"},
     "with this choice": {"preset": "streaming"},
     "with lists that heads fill in turns": {"preset": "quest", "combine": "each"},
+    "with query_head_lists and trees": {"preset": "icecache", "query_head_lists": True},
     "with a tail but by codes of tokens": {"preset": "quest", "tail": "sums"},
     "with values of 8 bits": {"preset": "sketch+lowbit", "value_bits": 8},
     "with sequences that are kept in full": {"preset": "sketch", "resident_bytes": 2**20},
@@ -70,6 +71,23 @@ def test_plans_of_the_device_are_those_of_the_cpu(preset):
     names = [twin.prefill(text_of(700, seed), n) for seed, n in ((0, 600), (1, 530))]
     looked = twin.decode(names, 40)
     assert looked == (0 if preset == "full" else 2 * 40 * N_LAYERS)
+
+
+@pytest.mark.parametrize("planner", ["device", "host"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preset": "clusterkv", "published": True, "cluster_tokens": 20, "cluster_every": 40},
+        {"preset": "quest", "query_head_lists": True, "window": 32},
+        {"preset": "sketch+lowbit", "query_head_lists": True, "window": 32},
+    ],
+)
+def test_lists_of_query_heads_are_those_of_the_cpu(options, planner):
+    twin = Twin(budget=192, device={"planner": planner}, **options)
+    assert twin.kv.info().planner == planner and twin.kv.host_info().n_lists == N_QUERY_HEADS
+    names = [twin.prefill(text_of(700, seed), n) for seed, n in ((0, 600), (1, 530))]
+    assert twin.decode(names, 40) == 2 * 40 * N_LAYERS
+    assert twin.kv.info().n_missed > 0
 
 
 def test_without_maintain_the_devices_plans_are_those_with_it():

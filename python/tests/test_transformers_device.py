@@ -113,6 +113,19 @@ def test_presets_that_the_device_plans_are_graphs(gpu: dci.gpu.GPU, model: Any, 
     assert len(graphs_of(model)) == 1
 
 
+def test_published_sizes_with_lists_of_query_heads_are_graphs(gpu: dci.gpu.GPU, model: Any) -> None:
+    ids = prompt(500)
+    options: dict[str, Any] = {"preset": "clusterkv", "budget": 256, "published": True, "dense_layers": 0}
+    dt.enable(model, **options, gpu=gpu)
+    cache = dt.new_cache(model)
+    got = generate(model, ids, 24, past_key_values=cache)
+    assert cache.kv.info().planner == "device" and len(graphs_of(model)) == 1
+    assert cache.kv.host_info().n_lists == SHAPE["num_attention_heads"]
+    if DEVICE == "host":
+        dt.enable(model, **options)
+        assert agree(got, generate(model, ids, 24))
+
+
 @pytest.mark.parametrize("preset", ["streaming", "snapkv"])
 def test_presets_that_the_host_plans_decode_with_a_warning(gpu: dci.gpu.GPU, model: Any, preset: str) -> None:
     ids = prompt(150)

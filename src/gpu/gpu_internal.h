@@ -22,7 +22,7 @@
 typedef struct dci_gpu_needs {
         int32_t dim, group;
         int32_t stride, n_frames; /* of lists; of a lane */
-        size_t n_lists;           /* of a step */
+        size_t n_lists;           /* of a step, for a gather: lanes */
         bool resolves, gathers;   /* on the device, lists and what they miss */
         bool places;              /* lists are resolved to rows of contiguous copies */
         int32_t tree_shift;       /* plans search trees of pages of 2^tree_shift tokens; 0: none */

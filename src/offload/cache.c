@@ -79,10 +79,6 @@ static dci_status check_shape(const dci_kv_config *c)
         if (group > DCI_GPU_MAX_GROUP)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "%zu query heads share a kv head, on a device at most %d do",
                                 group, DCI_GPU_MAX_GROUP);
-        if (c->query_head_lists != 0)
-                return dci_fail(
-                        DCI_ERR_UNSUPPORTED,
-                        "query_head_lists is 1, on a device it is 0: the query heads of a kv head share its lists");
         if (c->budget > DCI_GPU_MAX_LIST)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "budget is %zu, on a device it is at most %d", c->budget,
                                 DCI_GPU_MAX_LIST);
@@ -157,6 +153,13 @@ static void set_tree_keys(const dci_gpu_kv_config *config, dci_kv_config *shape)
         dci_may_fail(false);
 }
 
+/* Twice the budgets of a lane's lists. */
+static size_t usual_hot(const dci_kv_config *shape)
+{
+        const size_t lists = shape->query_head_lists != 0 ? shape->n_query_heads / shape->n_kv_heads : 1;
+        return 2 * lists * shape->budget < DCI_GPU_MAX_FRAMES ? 2 * lists * shape->budget : DCI_GPU_MAX_FRAMES;
+}
+
 /* keys_open: the caller left tree_keys to the library. */
 static dci_status check_config(const dci_gpu_kv_config *config, bool keys_open, dci_kv_config *shape,
                                dci_gpu_kv_config *out)
@@ -171,7 +174,7 @@ static dci_status check_config(const dci_gpu_kv_config *config, bool keys_open, 
         if (out->ring_tokens == 0)
                 out->ring_tokens = ring;
         if (out->hot_tokens == DCI_KV_PRESET)
-                out->hot_tokens = 2 * shape->budget < DCI_GPU_MAX_FRAMES ? 2 * shape->budget : DCI_GPU_MAX_FRAMES;
+                out->hot_tokens = usual_hot(shape);
         DCI_TRY(dci_fields_check(DCI_FIELDS(fields), out));
         if (out->ring_tokens < ring)
                 return dci_fail(DCI_ERR_INVALID, "ring_tokens is %zu, expected %zu (%s) to %zu", out->ring_tokens, ring,
@@ -202,7 +205,9 @@ static void set_sizes(dci_gpu_kv *kv)
         kv->es = dci_dtype_size(c->dtype);
         kv->query_es = dci_dtype_size(c->query_dtype);
         kv->row_bytes = kv->dim * kv->es;
-        kv->group = c->n_query_heads / c->n_kv_heads;
+        kv->share = c->n_query_heads / c->n_kv_heads;
+        kv->group = c->query_head_lists != 0 ? 1 : kv->share;
+        kv->head_lists = kv->share / kv->group;
         kv->stride = c->budget;
         while (((size_t)1 << kv->page_shift) < c->page_tokens)
                 kv->page_shift++;
@@ -210,7 +215,9 @@ static void set_sizes(dci_gpu_kv *kv)
         kv->max_blocks = dci_gpu_kv_blocks(kv, kv->config.max_tokens);
         kv->n_frames = kv->config.hot_tokens >> kv->unit_shift;
         kv->n_slots = c->sink + kv->config.ring_tokens + kv->config.hot_tokens;
-        kv->n_lists = kv->config.max_sequences * c->n_kv_heads;
+        kv->n_lanes = kv->config.max_sequences * c->n_kv_heads;
+        kv->row_lists = c->n_kv_heads * kv->head_lists;
+        kv->n_lists = kv->config.max_sequences * kv->row_lists;
         kv->resolves_on_host = kv->config.gather == DCI_GPU_GATHER_STAGED ||
                                kv->config.gather == DCI_GPU_GATHER_BATCHED ||
                                kv->config.gather == DCI_GPU_GATHER_COPIES;
@@ -343,10 +350,10 @@ static dci_status check_fits(const dci_gpu_kv *kv, bool plans)
         const dci_kv_config *c = &kv->shape;
         const bool sparse = kv->n_sparse > 0;
         const dci_gpu_needs needs = {.dim = (int32_t)kv->dim,
-                                     .group = (int32_t)kv->group,
+                                     .group = (int32_t)kv->share,
                                      .stride = (int32_t)kv->stride,
                                      .n_frames = (int32_t)kv->n_frames,
-                                     .n_lists = kv->n_lists,
+                                     .n_lists = kv->n_lanes,
                                      .resolves = sparse && !kv->resolves_on_host,
                                      .gathers = sparse && kv->n_frames > 0 &&
                                                 (!kv->resolves_on_host || kv->config.gather == DCI_GPU_GATHER_STAGED),
@@ -499,9 +506,9 @@ static dci_status read_info(dci_gpu_kv *kv, dci_gpu_kv_info *out_info)
                      page_bytes = kv->n_sparse * kv->host->pool.block_bytes,
                      buffer_bytes = kv->buffer_bytes + kv->prompt_kmeans->work_bytes + dci_gpu_kv_history_bytes(kv);
         DCI_TRY(dci_gpu_kv_drain(kv));
-        DCI_TRY(add_up(kv, kv->counters, kv->n_sparse * kv->n_lists * 3, 3, sums));
+        DCI_TRY(add_up(kv, kv->counters, kv->n_sparse * kv->n_lanes * 3, 3, sums));
         if (kv->resident->n_slots > 0)
-                DCI_TRY(add_up(kv, kv->resident->taken, kv->n_sparse * kv->n_lists, 1, &taken));
+                DCI_TRY(add_up(kv, kv->resident->taken, kv->n_sparse * kv->n_lanes, 1, &taken));
         *out_info = (dci_gpu_kv_info){.struct_size = out_info->struct_size,
                                       .device_bytes = kv->device_bytes,
                                       .lane_bytes = kv->lane_bytes,

@@ -204,7 +204,7 @@ static dci_status send_counts(sender *s, size_t row, const dci_kv_layer *layer, 
         for (size_t h = 0; h < n_heads; h++)
                 ((int32_t *)(void *)by)[h] = (int32_t)groups_within(layer, h, n);
         return kv->ops->copy(kv->gpu, kv->side,
-                             kv->clusters->n_clusters + kv->layers[layer->number].index * kv->n_lists + row * n_heads,
+                             kv->clusters->n_clusters + kv->layers[layer->number].index * kv->n_lanes + row * n_heads,
                              by, n_heads * sizeof(int32_t));
 }
 

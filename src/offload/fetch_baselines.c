@@ -13,7 +13,7 @@
 static dci_gpu_resolve_args resolve_args(const dci_gpu_kv *kv, size_t layer)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
-        const size_t first = at->index * kv->n_lists;
+        const size_t first = at->index * kv->n_lanes;
         return (dci_gpu_resolve_args){.n_sequences = (int32_t)kv->step.n,
                                       .n_heads = (int32_t)kv->shape.n_kv_heads,
                                       .stride = (int32_t)kv->stride,
@@ -22,17 +22,25 @@ static dci_gpu_resolve_args resolve_args(const dci_gpu_kv *kv, size_t layer)
                                       .first_slot = (int32_t)(kv->n_slots - kv->config.hot_tokens),
                                       .tags = kv->tags + first * kv->n_frames,
                                       .stamps = kv->stamps + first * kv->n_frames,
-                                      .counters = kv->counters + first * 3};
+                                      .counters = kv->counters + first * 3,
+                                      .head_lists = (int32_t)kv->head_lists};
+}
+
+/* Room for items of a lane. */
+static size_t item_stride(const dci_gpu_kv *kv)
+{
+        return kv->head_lists * kv->stride;
 }
 
 static dci_gpu_gather_args gather_args(const dci_gpu_kv *kv, size_t layer)
 {
+        const size_t most = item_stride(kv) < kv->n_frames ? item_stride(kv) : kv->n_frames;
         return (dci_gpu_gather_args){.n_sequences = (int32_t)kv->step.n,
                                      .n_heads = (int32_t)kv->shape.n_kv_heads,
                                      .unit_shift = kv->unit_shift,
-                                     .max_items = (int32_t)(kv->stride < kv->n_frames ? kv->stride : kv->n_frames),
+                                     .max_items = (int32_t)most,
                                      .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
-                                     .item_stride = kv->stride,
+                                     .item_stride = item_stride(kv),
                                      .n_items_stride = 1,
                                      .lanes = dci_gpu_kv_lanes(kv, layer)};
 }
@@ -101,7 +109,7 @@ static dci_status resolve_on_host(dci_gpu_kv *kv, void *stream, size_t layer)
         args.n_items = kv->baselines->host_n_items;
         dci_gpu_ref_resolve(&args);
         return kv->ops->copy(kv->gpu, stream, kv->answer, at->answer,
-                             (before + n * kv->shape.n_kv_heads * kv->stride) * sizeof *kv->answer);
+                             (before + n * kv->row_lists * kv->stride) * sizeof *kv->answer);
 }
 
 /* Addresses of an item on the host and on the device. */
@@ -110,9 +118,9 @@ typedef struct item_rows {
         unsigned char *to_keys, *to_values;
 } item_rows;
 
-static item_rows locate(const dci_gpu_kv *kv, size_t layer, const dci_gpu_lanes *lanes, size_t list, dci_gpu_item item)
+static item_rows locate(const dci_gpu_kv *kv, size_t layer, const dci_gpu_lanes *lanes, size_t lane, dci_gpu_item item)
 {
-        const size_t n_heads = kv->shape.n_kv_heads, head = list % n_heads, row = kv->step.rows[list / n_heads];
+        const size_t n_heads = kv->shape.n_kv_heads, head = lane % n_heads, row = kv->step.rows[lane / n_heads];
         const size_t position = (size_t)item.position, slot = position & (kv->shape.page_tokens - 1);
         const int32_t block = kv->pool->tables[row * kv->max_blocks + (position >> kv->page_shift)];
         const dci_kv_page page = dci_kv_page_at(kv->host, layer, block, head);
@@ -124,12 +132,13 @@ static item_rows locate(const dci_gpu_kv *kv, size_t layer, const dci_gpu_lanes 
 static dci_status fetch_copies(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         const dci_gpu_lanes lanes = dci_gpu_kv_lanes(kv, layer);
-        const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
+        const size_t n_lanes = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         const bool batched = kv->config.gather == DCI_GPU_GATHER_BATCHED;
         size_t n = 0;
-        for (size_t l = 0; l < n_lists; l++)
+        for (size_t l = 0; l < n_lanes; l++)
                 for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l]; t++) {
-                        const item_rows m = locate(kv, layer, &lanes, l, kv->baselines->host_items[l * kv->stride + t]);
+                        const item_rows m =
+                                locate(kv, layer, &lanes, l, kv->baselines->host_items[l * item_stride(kv) + t]);
                         if (batched) {
                                 kv->baselines->copy_to[n] = m.to_keys;
                                 kv->baselines->copy_from[n] = m.from_keys;
@@ -151,15 +160,15 @@ static dci_status fetch_copies(dci_gpu_kv *kv, void *stream, size_t layer)
 static dci_status fetch_staged(dci_gpu_kv *kv, void *stream, size_t layer)
 {
         dci_gpu_gather_args gather = gather_args(kv, layer);
-        const size_t n_lists = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
+        const size_t n_lanes = kv->step.n * kv->shape.n_kv_heads, n_bytes = kv->row_bytes << kv->unit_shift;
         size_t n = 0;
-        for (size_t l = 0; l < n_lists; l++)
+        for (size_t l = 0; l < n_lanes; l++)
                 for (size_t t = 0; t < (size_t)kv->baselines->host_n_items[l]; t++, n++) {
-                        const dci_gpu_item item = kv->baselines->host_items[l * kv->stride + t];
+                        const dci_gpu_item item = kv->baselines->host_items[l * item_stride(kv) + t];
                         const item_rows m = locate(kv, layer, &gather.lanes, l, item);
                         memcpy(kv->baselines->staged + 2 * n * n_bytes, m.from_keys, n_bytes);
                         memcpy(kv->baselines->staged + (2 * n + 1) * n_bytes, m.from_values, n_bytes);
-                        kv->baselines->staged_items[l * kv->stride + t] =
+                        kv->baselines->staged_items[l * item_stride(kv) + t] =
                                 (dci_gpu_item){(int32_t)(n << kv->unit_shift), item.slot};
                 }
         if (n == 0)

@@ -62,7 +62,8 @@ static size_t answer_ints(const dci_gpu_kv *kv)
 
 static size_t max_items(const dci_gpu_kv *kv)
 {
-        return times(kv->n_lists, kv->stride < kv->n_frames ? kv->stride : kv->n_frames, 1);
+        const size_t most = kv->head_lists * kv->stride; /* of a lane */
+        return times(kv->n_lanes, most < kv->n_frames ? most : kv->n_frames, 1);
 }
 
 static void place_plan(dci_gpu_kv *kv, arena *a, dci_gpu_kv_layer *layer)
@@ -71,7 +72,7 @@ static void place_plan(dci_gpu_kv *kv, arena *a, dci_gpu_kv_layer *layer)
         dci_kv_plan *plan = &layer->plan;
         plan->struct_size = sizeof *plan;
         plan->max_sequences = n;
-        plan->n_lists = kv->shape.n_kv_heads;
+        plan->n_lists = kv->row_lists;
         plan->stride = kv->stride;
         plan->positions = part(a, times(kv->n_lists, kv->stride, 1), sizeof(int32_t));
         plan->counts = part(a, kv->n_lists, sizeof(int32_t));
@@ -172,7 +173,7 @@ static void place_pinned(dci_gpu_kv *kv, arena *a)
 /* Tags, stamps and counters are where lists are resolved. */
 static void place_residency(dci_gpu_kv *kv, arena *a)
 {
-        const size_t lanes = times(kv->n_sparse, kv->n_lists, 1);
+        const size_t lanes = times(kv->n_sparse, kv->n_lanes, 1);
         kv->tags = part(a, times(lanes, kv->n_frames, 1), sizeof(int32_t));
         kv->stamps = part(a, times(lanes, kv->n_frames, 1), sizeof(uint32_t));
         kv->counters = part(a, times(lanes, 3, 1), sizeof(uint64_t));
@@ -189,7 +190,7 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
                 place_residency(kv, a);
         if (kv->resident->n_slots > 0) {
                 kv->resident->device_slots = part(a, max_blocks(kv), sizeof(int32_t));
-                kv->resident->taken = part(a, times(kv->n_sparse, kv->n_lists, 1), sizeof(uint64_t));
+                kv->resident->taken = part(a, times(kv->n_sparse, kv->n_lanes, 1), sizeof(uint64_t));
         }
         if (kv->copies->on) {
                 store_tables(kv, a, &kv->copies->places);
@@ -198,26 +199,26 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         }
         if (kv->planner.on) {
                 dci_gpu_kv_planner *p = &kv->planner;
-                const size_t lists = times(kv->n_sparse, kv->n_lists, 1);
+                const size_t lanes = times(kv->n_sparse, kv->n_lanes, 1);
                 store_tables(kv, a, kv->summaries);
                 store_tables(kv, a, kv->ids);
-                kv->clusters->n_clusters = part(a, p->clustered ? lists : 0, sizeof(int32_t));
-                kv->trees->in_tree = part(a, p->trees ? times(lists, 2, 1) : 0, sizeof(int32_t));
+                kv->clusters->n_clusters = part(a, p->clustered ? lanes : 0, sizeof(int32_t));
+                kv->trees->in_tree = part(a, p->trees ? times(lanes, 2, 1) : 0, sizeof(int32_t));
                 p->signs = part(a, dci_rotation_bytes(kv->dim), 1);
                 p->centres =
-                        part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lists, kv->dim, 1) : 0,
+                        part(a, p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED ? times(lanes, kv->dim, 1) : 0,
                              sizeof(float));
-                const size_t blocks = times(lists, p->votes.n_blocks, 1); /* 0 without votes */
+                const size_t blocks = times(lanes, p->votes.n_blocks, 1); /* 0 without votes */
                 p->votes.counts = part(a, times(blocks, DCI_VOTE_CODES, 1), sizeof *p->votes.counts);
                 p->votes.counted = part(a, blocks, sizeof *p->votes.counted);
-                p->lasts = part(a, lists, sizeof(float));
+                p->lasts = part(a, times(kv->n_sparse, kv->n_lists, 1), sizeof(float));
                 kv->schedule->memory = part(a, times(n, kv->schedule->row_bytes, 1), 1);
                 kv->learned->transforms =
-                        part(a, p->kind == DCI_GPU_LEARNED ? lists : 0, DCI_GPU_TRANSFORM_BYTES(kv->dim));
+                        part(a, p->kind == DCI_GPU_LEARNED ? lanes : 0, DCI_GPU_TRANSFORM_BYTES(kv->dim));
                 kv->learned->work = part(a, dci_gpu_kv_encodes(kv) ? p->upload_bytes : 0, 1);
                 if (kv->shape.tail == DCI_KV_TAIL_LOWBIT) {
                         p->value_signs = part(a, dci_rotation_bytes(kv->dim), 1);
-                        p->value_centres = part(a, times(lists, kv->dim, 1), sizeof(float));
+                        p->value_centres = part(a, times(lanes, kv->dim, 1), sizeof(float));
                 }
         }
         if (kv->resolves_on_host && kv->config.gather == DCI_GPU_GATHER_STAGED && kv->n_sparse > 0) {
@@ -226,13 +227,13 @@ static void place_tables(dci_gpu_kv *kv, arena *a)
         }
 }
 
-/* Bytes of the parts that a head's tokens are split into: the most that any batch needs. */
-static size_t partial_bytes(const dci_gpu_kv *kv)
+/* Bytes of the parts that a list's tokens are split into: the most that any batch needs, in layers with so many lists. */
+static size_t partial_bytes(const dci_gpu_kv *kv, size_t row_lists)
 {
         size_t most = 0;
         for (size_t n = 1; n <= kv->config.max_sequences; n++) {
-                const int32_t splits = dci_gpu_splits(kv->gpu, n, kv->shape.n_kv_heads, kv->config.max_tokens);
-                const size_t n_bytes = dci_gpu_partial_bytes(n * kv->shape.n_kv_heads, splits, kv->dim);
+                const int32_t splits = dci_gpu_splits(kv->gpu, n, row_lists, kv->config.max_tokens);
+                const size_t n_bytes = dci_gpu_partial_bytes(n * row_lists, splits, kv->dim);
                 most = n_bytes > most ? n_bytes : most;
         }
         return most;
@@ -258,8 +259,8 @@ static void place_votes(dci_gpu_kv *kv, arena *a, size_t lists)
 static void place_lists(dci_gpu_kv *kv, arena *a)
 {
         dci_gpu_kv_planner *p = &kv->planner;
-        const size_t n_heads = kv->shape.n_kv_heads, lists = times(p->batch, n_heads, 1);
-        const size_t sums = times(n_heads, kv->config.max_tokens / 64 + 1, 2 * kv->dim),
+        const size_t lists = times(p->batch, kv->row_lists, 1);
+        const size_t sums = times(kv->shape.n_kv_heads, kv->config.max_tokens / 64 + 1, 2 * kv->dim),
                      scores = times(lists, p->max_groups, kv->group);
         p->scores = part(a, scores > sums ? scores : sums, sizeof(float));
         p->parts = part(a, times(lists, DCI_GPU_MAX_PARTS + 1, 2 * kv->group), sizeof(float));
@@ -299,7 +300,8 @@ static void place_buffers(dci_gpu_kv *kv, arena *a)
         kv->staging_blocks = most == 0 ? 1 : most < some ? most : some;
         for (size_t i = 0; i < DCI_GPU_KV_STAGING; i++)
                 kv->staging[i] = part(a, kv->staging_blocks, block);
-        kv->partial = part(a, partial_bytes(kv), 1);
+        const size_t of_dense = partial_bytes(kv, kv->shape.n_kv_heads), of_sparse = partial_bytes(kv, kv->row_lists);
+        kv->partial = part(a, of_dense > of_sparse ? of_dense : of_sparse, 1);
         kv->arrived = part(a, kv->n_lists, sizeof(int32_t));
         if (kv->n_sparse == 0)
                 return;
@@ -360,7 +362,7 @@ static void place_scratch(dci_gpu_kv *kv, arena *a)
 
 static size_t lanes_bytes(const dci_gpu_kv *kv)
 {
-        return times(times(kv->n_sparse, kv->n_lists, kv->n_slots), 2, kv->row_bytes);
+        return times(times(kv->n_sparse, kv->n_lanes, kv->n_slots), 2, kv->row_bytes);
 }
 
 /* --- allocation --------------------------------------------------------------------------------------------------- */
@@ -401,14 +403,14 @@ static dci_status clear_resident(dci_gpu_kv *kv)
         for (r->n_free = 0; r->n_free < r->n_slots; r->n_free++)
                 r->free_list[r->n_free] = (int32_t)(r->n_slots - 1 - r->n_free);
         DCI_TRY(kv->ops->fill(kv->gpu, kv->side, r->device_slots, 0xff, max_blocks(kv) * sizeof *r->device_slots));
-        return kv->ops->fill(kv->gpu, kv->side, r->taken, 0, kv->n_sparse * kv->n_lists * sizeof *r->taken);
+        return kv->ops->fill(kv->gpu, kv->side, r->taken, 0, kv->n_sparse * kv->n_lanes * sizeof *r->taken);
 }
 
 /* Initialises what is read before it is written. */
 static dci_status clear(dci_gpu_kv *kv)
 {
         const dci_gpu_ops *ops = kv->ops;
-        const size_t lanes = kv->n_sparse * kv->n_lists;
+        const size_t lanes = kv->n_sparse * kv->n_lanes;
         memset(kv->bad, 0, kv->config.max_sequences * kv->shape.n_layers * sizeof *kv->bad);
         if (kv->planner.on) {
                 memset(kv->summaries->n_chunks, 0, kv->config.max_sequences * sizeof(size_t));

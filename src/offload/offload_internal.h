@@ -166,7 +166,7 @@ typedef struct dci_gpu_kv_planner {
         size_t upload_bytes;
         float *signs, *centres;             /* of codes; centres [sparse layer][row][head][dim] */
         float *value_signs, *value_centres; /* of a low-bit tail; NULL: it is another */
-        float *lasts;                       /* [sparse layer][row][head] */
+        float *lasts;                       /* [sparse layer][row][list of a sequence] */
 
         /* Of the layer that was planned last. */
         float *scores, *parts;
@@ -189,12 +189,15 @@ struct dci_gpu_kv {
         dci_status refused; /* what the hook met, and its sentence */
         char refusal[256];
 
-        size_t n_sparse, n_dense, group, dim, es, query_es, stride; /* stride: of lists */
-        size_t row_bytes;                                           /* of a key, and of a value */
-        size_t max_blocks;                                          /* of a sequence */
+        size_t n_sparse, n_dense, dim, es, query_es, stride; /* stride: of lists */
+        size_t share, group, head_lists; /* query heads of a kv head; of a list; lists of a kv head (kv_internal.h) */
+        size_t row_bytes;                /* of a key, and of a value */
+        size_t max_blocks;               /* of a sequence */
         int32_t page_shift, unit_shift;
         size_t n_frames, n_slots; /* of a lane */
-        size_t n_lists;           /* max_sequences * kv heads */
+        size_t n_lanes;           /* max_sequences * kv heads */
+        size_t row_lists;         /* lists of a sequence: kv heads * head_lists */
+        size_t n_lists;           /* max_sequences times that */
         bool resolves_on_host;    /* a baseline of gathering */
         bool groups;              /* some layer forms groups */
 

@@ -45,13 +45,13 @@ static dci_status fetch_queries(dci_gpu_kv *kv, const void *queries, size_t ld)
 static void note_plan(dci_gpu_kv *kv, dci_gpu_kv_layer *layer)
 {
         const dci_kv_plan *plan = &layer->plan;
-        const size_t n_heads = plan->n_lists, unit = (size_t)1 << kv->unit_shift;
+        const size_t n_lists = plan->n_lists, unit = (size_t)1 << kv->unit_shift;
         layer->n_longest = 0;
         for (size_t i = 0; i < kv->step.n; i++) {
                 dci_gpu_kv_row *row = &kv->rows[kv->step.rows[i]];
                 const size_t kept = (size_t)(plan->sink_end[i] + plan->n_tokens[i] - plan->recent_begin[i]);
-                for (size_t h = 0; h < n_heads; h++) {
-                        const size_t list = i * n_heads + h, n = (size_t)plan->counts[list];
+                for (size_t l = 0; l < n_lists; l++) {
+                        const size_t list = i * n_lists + l, n = (size_t)plan->counts[list];
                         const size_t end =
                                 n == 0 ? 0 : ((size_t)plan->positions[list * plan->stride + n - 1] | (unit - 1)) + 1;
                         row->hot_end = end > row->hot_end ? end : row->hot_end;
@@ -156,24 +156,27 @@ static dci_status check_attend(dci_gpu_kv *kv, void *stream, size_t layer, const
         return out_lse != NULL ? kv->ops->pointer_check(kv->gpu, out_lse, "out_lse") : DCI_OK;
 }
 
+/* Layers that attend to everything have no lists: one kv head's query heads read its rows together. */
 static dci_gpu_attend_args attend_args(const dci_gpu_kv *kv, const dci_gpu_kv_layer *at)
 {
-        return (dci_gpu_attend_args){.n_sequences = (int32_t)kv->step.n,
-                                     .n_heads = (int32_t)kv->shape.n_kv_heads,
-                                     .group = (int32_t)kv->group,
-                                     .dim = (int32_t)kv->dim,
-                                     .dtype = (int32_t)kv->shape.dtype,
-                                     .query_dtype = (int32_t)kv->shape.query_dtype,
-                                     .out_dtype = kv->config.out_dtype,
-                                     .n_splits =
-                                             dci_gpu_splits(kv->gpu, kv->step.n, kv->shape.n_kv_heads, at->n_longest),
-                                     .scale = (float)kv->shape.scale,
-                                     .stride = (int32_t)kv->stride,
-                                     .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
-                                     .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER),
-                                     .tables = dci_gpu_kv_tables(kv),
-                                     .partial = kv->partial,
-                                     .arrived = kv->arrived};
+        const size_t lists = at->dense ? 1 : kv->head_lists;
+        return (dci_gpu_attend_args){
+                .n_sequences = (int32_t)kv->step.n,
+                .n_heads = (int32_t)kv->shape.n_kv_heads,
+                .group = (int32_t)(kv->share / lists),
+                .dim = (int32_t)kv->dim,
+                .dtype = (int32_t)kv->shape.dtype,
+                .query_dtype = (int32_t)kv->shape.query_dtype,
+                .out_dtype = kv->config.out_dtype,
+                .n_splits = dci_gpu_splits(kv->gpu, kv->step.n, kv->shape.n_kv_heads * lists, at->n_longest),
+                .scale = (float)kv->shape.scale,
+                .stride = (int32_t)kv->stride,
+                .head_lists = (int32_t)lists,
+                .rows = dci_gpu_kv_record(kv, DCI_GPU_KV_ROWS),
+                .n_tokens = dci_gpu_kv_record(kv, DCI_GPU_KV_AFTER),
+                .tables = dci_gpu_kv_tables(kv),
+                .partial = kv->partial,
+                .arrived = kv->arrived};
 }
 
 static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void *queries, size_t ld, void *out,

@@ -67,7 +67,11 @@ dci_status dci_gpu_kv_can_plan(const dci_kv_config *shape, const dci_gpu_kv_conf
             shape->key_bits != 1)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "the device cannot plan with codes of %d bits, but of 4, 2 and 1",
                                 (int)shape->key_bits);
-        if (shape->combine == DCI_KV_COMBINE_EACH && !dci_gpu_kv_has_trees(shape))
+        if (shape->query_head_lists != 0 && dci_gpu_kv_has_trees(shape))
+                return unsupported("query_head_lists and trees: their lists are by kv head");
+        if (shape->query_head_lists != 0 && shape->summary == DCI_KV_SUMMARY_VOTES)
+                return unsupported("query_head_lists and votes: the mean query of a group votes");
+        if (shape->combine == DCI_KV_COMBINE_EACH && shape->query_head_lists == 0 && !dci_gpu_kv_has_trees(shape))
                 return unsupported("lists that heads fill in turns");
         if (shape->verify > 1.0)
                 return unsupported("verification by keys");
@@ -145,8 +149,8 @@ void dci_gpu_kv_planner_init(dci_gpu_kv *kv)
                             dci_gpu_kv_votes_bytes(kv),
                      some = SCORE_BYTES / each;
         p->batch = some == 0 ? 1 : some < kv->config.max_sequences ? some : kv->config.max_sequences;
-        if (p->batch > DCI_GPU_MAX_LISTS / c->n_kv_heads)
-                p->batch = DCI_GPU_MAX_LISTS / c->n_kv_heads;
+        if (p->batch > DCI_GPU_MAX_LISTS / kv->row_lists)
+                p->batch = DCI_GPU_MAX_LISTS / kv->row_lists;
         dci_gpu_kv_schedule_init(kv);
 }
 
@@ -165,23 +169,21 @@ dci_status dci_gpu_kv_planner_begin(dci_gpu_kv *kv)
         dci_gpu_kv_planner *p = &kv->planner;
         if (!p->on)
                 return DCI_OK;
-        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->n_found, 0,
-                              2 * p->batch * kv->shape.n_kv_heads * sizeof *p->n_found));
+        DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->n_found, 0, 2 * p->batch * kv->row_lists * sizeof *p->n_found));
         if (p->trees)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->tree.arrived, 0,
                                       p->batch * kv->shape.n_kv_heads * sizeof *p->tree.arrived));
         if (p->trees)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, kv->trees->in_tree, 0,
-                                      2 * kv->n_sparse * kv->n_lists * sizeof *kv->trees->in_tree));
+                                      2 * kv->n_sparse * kv->n_lanes * sizeof *kv->trees->in_tree));
         /* One unit more than there may be is read. */
         if (p->preselect.wanted > 0)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->preselect.units, 0,
-                                      p->batch * kv->shape.n_kv_heads * p->preselect.stride *
-                                              sizeof *p->preselect.units));
+                                      p->batch * kv->row_lists * p->preselect.stride * sizeof *p->preselect.units));
         /* Layers that use another one's lists get no centres from the host. */
         if (p->kind == DCI_GPU_CODES)
                 DCI_TRY(kv->ops->fill(kv->gpu, kv->side, p->centres, 0,
-                                      kv->n_sparse * kv->n_lists * kv->dim * sizeof *p->centres));
+                                      kv->n_sparse * kv->n_lanes * kv->dim * sizeof *p->centres));
         DCI_TRY(dci_gpu_kv_votes_begin(kv));
         DCI_TRY(dci_gpu_kv_schedule_begin(kv));
         DCI_TRY(dci_gpu_kv_orders_begin(kv));

@@ -198,7 +198,7 @@ dci_gpu_pack_args dci_gpu_kv_pack_args(const dci_gpu_kv *kv, const dci_kv_rows *
 dci_gpu_lanes dci_gpu_kv_lanes(const dci_gpu_kv *kv, size_t layer)
 {
         const dci_gpu_kv_layer *at = &kv->layers[layer];
-        const size_t n_bytes = kv->n_lists * kv->n_slots * kv->row_bytes;
+        const size_t n_bytes = kv->n_lanes * kv->n_slots * kv->row_bytes;
         if (at->dense)
                 return (dci_gpu_lanes){.keys = NULL};
         return (dci_gpu_lanes){.keys = kv->lanes + 2 * at->index * n_bytes,

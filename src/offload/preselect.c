@@ -66,7 +66,7 @@ dci_status dci_gpu_kv_score(dci_gpu_kv *kv, void *stream, const dci_gpu_score_ar
         dci_gpu_score_args means = *score, tokens = *score;
         if (score->units.lists == NULL)
                 return kv->ops->score(kv->gpu, stream, score);
-        const size_t n_lists = (size_t)score->n_sequences * kv->shape.n_kv_heads;
+        const size_t n_lists = (size_t)score->n_sequences * kv->row_lists;
         means.units.of_means = 1;
         means.summaries.layer_at += DCI_GPU_CHUNK * dci_gpu_kv_group_bytes(kv);
         means.group_shift = s->mean_shift;
@@ -94,7 +94,8 @@ dci_status dci_gpu_kv_score(dci_gpu_kv *kv, void *stream, const dci_gpu_score_ar
                                            .parts = means.parts,
                                            .found = p->found,
                                            .n_found = p->n_found,
-                                           .units = means.units};
+                                           .units = means.units,
+                                           .head_lists = score->head_lists};
         DCI_TRY(kv->ops->select(kv->gpu, stream, &units));
         tokens.fresh = 0;
         return kv->ops->score(kv->gpu, stream, &tokens);

@@ -27,7 +27,7 @@ dci_gpu_resident dci_gpu_kv_resident_pages(const dci_gpu_kv *kv, size_t layer)
                 return (dci_gpu_resident){.pages = NULL};
         return (dci_gpu_resident){.pages = r->memory + index * r->n_slots * kv->host->pool.block_bytes,
                                   .places = r->device_slots,
-                                  .taken = r->taken + index * kv->n_lists};
+                                  .taken = r->taken + index * kv->n_lanes};
 }
 
 /* --- getting and losing slots ------------------------------------------------------------------------------------- */

@@ -17,12 +17,12 @@ _Static_assert(DCI_GPU_MAX_HEADS == DCI_KV_MAX_HEADS, "the gate has room for the
 
 static size_t counts_bytes(const dci_gpu_kv *kv)
 {
-        return dci_lines(kv->shape.n_kv_heads * sizeof(int32_t));
+        return dci_lines(kv->row_lists * sizeof(int32_t));
 }
 
 static size_t lists_bytes(const dci_gpu_kv *kv)
 {
-        return dci_lines(kv->shape.n_kv_heads * dci_kv_max_room(kv->host) * sizeof(int32_t));
+        return dci_lines(kv->row_lists * dci_kv_max_room(kv->host) * sizeof(int32_t));
 }
 
 static size_t queries_bytes(const dci_gpu_kv *kv)
@@ -162,7 +162,7 @@ static dci_status gate(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *s
                             : kv->shape.schedule == DCI_KV_BOUNDARY ? DCI_GPU_GATE_BOUNDARY
                                                                     : DCI_GPU_GATE_HEAD;
         dci_gpu_gate_args args = {.n_sequences = score->n_sequences,
-                                  .n_heads = score->n_heads,
+                                  .n_heads = (int32_t)kv->row_lists,
                                   .group = score->group,
                                   .dim = score->dim,
                                   .how = how,
@@ -187,7 +187,7 @@ static dci_status take(dci_gpu_kv *kv, const dci_gpu_select_args *select, const 
                        bool drops)
 {
         const dci_gpu_reuse_args args = {.n_sequences = select->n_sequences,
-                                         .n_heads = select->n_heads,
+                                         .n_heads = (int32_t)kv->row_lists,
                                          .group = select->group,
                                          .stride = select->stride,
                                          .max_groups = select->max_groups,

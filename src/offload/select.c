@@ -19,7 +19,7 @@ int32_t dci_gpu_kv_score_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
         if (kv->planner.votes.on)
                 return dci_gpu_kv_votes_parts(kv);
-        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->shape.n_kv_heads, kv->planner.likely_groups,
+        return dci_gpu_score_parts(kv->gpu, n_sequences * kv->row_lists, kv->planner.likely_groups,
                                    dci_gpu_kv_group_bytes(kv));
 }
 
@@ -63,21 +63,22 @@ static dci_gpu_score_args score_args(const dci_gpu_kv *kv, size_t layer, const u
                                    .parts = p->parts,
                                    .fresh = fresh(kv, first, n),
                                    .units = dci_gpu_kv_units(kv, first, n),
-                                   .deviation_weight = (float)kv->shape.deviation_weight};
+                                   .deviation_weight = (float)kv->shape.deviation_weight,
+                                   .head_lists = (int32_t)kv->head_lists};
         if (p->kind == DCI_GPU_CODES)
-                args.centres = p->centres + index * kv->n_lists * kv->dim;
+                args.centres = p->centres + index * kv->n_lanes * kv->dim;
         if (dci_gpu_kv_of_host(p) || p->ordered)
                 args.n_grouped = dci_gpu_kv_record(kv, DCI_GPU_KV_NUMBERS + index) + first;
         if (p->clustered)
-                args.n_clusters = kv->clusters->n_clusters + index * kv->n_lists;
+                args.n_clusters = kv->clusters->n_clusters + index * kv->n_lanes;
         if (p->ordered) {
                 args.order = dci_gpu_kv_orders_of(kv, layer, first);
                 args.ring = dci_gpu_kv_orders_ring(kv, layer, first);
         }
         if (p->trees)
-                args.n_clusters = kv->trees->in_tree + 2 * index * kv->n_lists;
+                args.n_clusters = kv->trees->in_tree + 2 * index * kv->n_lanes;
         if (p->kind == DCI_GPU_LEARNED)
-                args.transforms = kv->learned->transforms + index * kv->n_lists * DCI_GPU_TRANSFORM_BYTES(kv->dim);
+                args.transforms = kv->learned->transforms + index * kv->n_lanes * DCI_GPU_TRANSFORM_BYTES(kv->dim);
         if (p->weigh == DCI_GPU_WEIGH_KEPT) {
                 args.lanes = dci_gpu_kv_lanes(kv, layer);
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
@@ -90,7 +91,6 @@ static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const
                                        size_t first)
 {
         const dci_gpu_kv_planner *p = &kv->planner;
-        const size_t n_heads = kv->shape.n_kv_heads;
         return (dci_gpu_select_args){.n_sequences = score->n_sequences,
                                      .n_heads = score->n_heads,
                                      .group = score->group,
@@ -110,15 +110,16 @@ static dci_gpu_select_args select_args(const dci_gpu_kv *kv, size_t layer, const
                                      .lasts = p->lasts + kv->layers[layer].index * kv->n_lists,
                                      .found = p->found,
                                      .n_found = p->n_found,
-                                     .positions = p->positions + first * n_heads * kv->stride,
-                                     .counts = p->counts + first * n_heads,
+                                     .positions = p->positions + first * kv->row_lists * kv->stride,
+                                     .counts = p->counts + first * kv->row_lists,
                                      .sink_end = p->header + first,
                                      .recent_begin = p->header + kv->step.n + first,
                                      .after = p->header + 2 * kv->step.n + first,
                                      .units = score->units,
                                      .order = score->order,
                                      .ids = dci_gpu_kv_store_chunks(kv, kv->ids, layer),
-                                     .likely_groups = (int32_t)p->likely_groups};
+                                     .likely_groups = (int32_t)p->likely_groups,
+                                     .head_lists = score->head_lists};
 }
 
 static void add_lists(const dci_gpu_kv *kv, const dci_gpu_score_args *score, dci_gpu_select_args *out)

@@ -305,12 +305,12 @@ dci_status dci_gpu_kv_build(dci_gpu_kv *kv)
                                     .from = dci_gpu_kv_record(kv, DCI_GPU_KV_FROM),
                                     .to = dci_gpu_kv_record(kv, DCI_GPU_KV_TO),
                                     .lanes = dci_gpu_kv_lanes(kv, p->first_layer),
-                                    .lane_step = 2 * kv->n_lists * kv->n_slots * kv->row_bytes,
+                                    .lane_step = 2 * kv->n_lanes * kv->n_slots * kv->row_bytes,
                                     .chunks = dci_gpu_kv_store_chunks(kv, kv->summaries, p->first_layer),
                                     .layer_step = kv->summaries->chunk_bytes << kv->summaries->piece_shift,
                                     .signs = p->signs,
                                     .centres = p->centres,
-                                    .centres_step = kv->n_lists * kv->dim};
+                                    .centres_step = kv->n_lanes * kv->dim};
         /* A graph builds when it is replayed. */
         kv->step.built = kv->step.bound == 0;
         dci_gpu_kv_encode_values(kv, &args);
@@ -362,7 +362,7 @@ dci_status dci_gpu_kv_build_prompt(dci_gpu_kv *kv, size_t layer, dci_gpu_kv_row 
                                            .key_head = rows->key_head_stride * es,
                                            .chunks = dci_gpu_kv_store_chunks(kv, kv->summaries, layer),
                                            .signs = p->signs,
-                                           .centres = p->centres + at->index * kv->n_lists * kv->dim,
+                                           .centres = p->centres + at->index * kv->n_lanes * kv->dim,
                                            .sums = p->scores};
         dci_gpu_kv_encode_prompt_values(kv, layer, rows, &args);
         /* The sums overwrite scores by which lists of the next step may still be selected. */

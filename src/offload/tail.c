@@ -92,7 +92,7 @@ void dci_gpu_kv_encode_prompt_values(const dci_gpu_kv *kv, size_t layer, const d
         args->value_bits = kv->shape.value_bits;
         args->tail_at = (int32_t)kv->host->summary_bytes;
         args->value_signs = kv->planner.value_signs;
-        args->value_centres = kv->planner.value_centres + at->index * kv->n_lists * kv->dim;
+        args->value_centres = kv->planner.value_centres + at->index * kv->n_lanes * kv->dim;
 }
 
 dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_prompt_args *codes)
@@ -124,7 +124,7 @@ static size_t min_list_parts(const dci_gpu_kv *kv)
 /* The parts of a list: about two in all for each multiprocessor. */
 static int32_t count_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
-        const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->shape.n_kv_heads),
+        const size_t n = 2 * (size_t)kv->gpu->info.multiprocessors / (n_sequences * kv->row_lists),
                      fewest = min_list_parts(kv);
         return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
 }
@@ -153,6 +153,7 @@ dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_sc
                                         .bits = kv->shape.value_bits,
                                         .n_parts = count_parts(kv, (size_t)score->n_sequences),
                                         .max_groups = score->max_groups,
+                                        .head_lists = score->head_lists,
                                         .tail_at = (int32_t)kv->host->summary_bytes,
                                         .sizes = score->sizes,
                                         .rows = score->rows,
@@ -161,7 +162,7 @@ dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_sc
                                         .scores = score->scores,
                                         .chunks = score->summaries,
                                         .signs = p->value_signs,
-                                        .centres = p->value_centres + kv->layers[layer].index * kv->n_lists * kv->dim,
+                                        .centres = p->value_centres + kv->layers[layer].index * kv->n_lanes * kv->dim,
                                         .partial = kv->tail->partial,
                                         .arrived = kv->tail->arrived,
                                         .out = kv->tail->out + of_queries * kv->dim,
@@ -186,6 +187,7 @@ dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_
                                                  .scale = score->scale,
                                                  .values_at = (uint32_t)kv->clusters->values_offset,
                                                  .spans_at = (uint32_t)kv->clusters->spans_offset,
+                                                 .head_lists = score->head_lists,
                                                  .sizes = score->sizes,
                                                  .queries = score->queries,
                                                  .query_ld = score->query_ld,
@@ -229,6 +231,7 @@ dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *querie
                                              .scale = (float)kv->shape.scale,
                                              .keys_at = (uint32_t)kv->host->summary_bytes,
                                              .values_at = (uint32_t)(kv->host->summary_bytes + means_bytes(kv)),
+                                             .head_lists = (int32_t)kv->head_lists,
                                              .sizes = dci_gpu_kv_sizes(kv),
                                              .queries = queries,
                                              .query_ld = ld,

@@ -258,7 +258,7 @@ static void count(const dci_gpu_kv *kv, const dci_kv_sequence *sequence, size_t 
 static dci_status send_layer(sender *s, const dci_gpu_kv_row *row, const dci_kv_layer *layer)
 {
         dci_gpu_kv *kv = s->kv;
-        const size_t n_heads = kv->shape.n_kv_heads, first = kv->layers[layer->number].index * kv->n_lists;
+        const size_t n_heads = kv->shape.n_kv_heads, first = kv->layers[layer->number].index * kv->n_lanes;
         uint32_t *versions = versions_of(kv, row, layer->number);
         unsigned char *by;
         for (size_t h = 0; h < n_heads; h++) {
@@ -363,8 +363,8 @@ dci_status dci_gpu_kv_trees_fork(dci_gpu_kv *kv, const dci_gpu_kv_row *from, dci
         t->stale[there] = true;
         for (size_t l = 0; l < kv->n_sparse; l++)
                 DCI_GPU_KV_TRY(kv,
-                               kv->ops->copy(kv->gpu, kv->side, t->in_tree + 2 * (l * kv->n_lists + there * n_heads),
-                                             t->in_tree + 2 * (l * kv->n_lists + here * n_heads),
+                               kv->ops->copy(kv->gpu, kv->side, t->in_tree + 2 * (l * kv->n_lanes + there * n_heads),
+                                             t->in_tree + 2 * (l * kv->n_lanes + here * n_heads),
                                              2 * n_heads * sizeof *t->in_tree));
         dci_gpu_kv_store_share(kv->summaries, here, there, kv->summaries->n_chunks[here]);
         dci_gpu_kv_store_share(kv->ids, here, there, kv->ids->n_chunks[here]);

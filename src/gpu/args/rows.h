@@ -10,7 +10,9 @@
  *  - row (of a sequence): the number that a sequence has on the device, 0 to max_sequences - 1.
  *  - lane: the rows of one layer, device row and kv head in device memory: [sink][ring][hot] slots. sink has the first
  *    `sink` positions; slot sink + p % ring has position p >= n - ring; hot has fetched positions.
- *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: a unit's place in hot. */
+ *  - unit: what is fetched at once, 2^unit_shift consecutive positions (1 or a page); frame: a unit's place in hot.
+ *  - list: what `group` query heads attend to, one for each kv head or head_lists of them (0 is 1, too): list l of a
+ *    sequence is of kv head l / head_lists. Lanes, pools and summaries are those of its kv head. */
 #ifndef DCI_GPU_ARGS_ROWS_H
 #define DCI_GPU_ARGS_ROWS_H
 
@@ -24,6 +26,11 @@
 #define DCI_GPU_MAX_LIST 8192   /* slots of a plan's list */
 #define DCI_GPU_MAX_LISTS 65535 /* of one launch of gather or select on a GPU */
 #define DCI_GPU_CHUNK 512       /* candidates, or clusters, of a chunk: DCI_KV_CHUNK */
+
+/* Of args with n_heads and head_lists: the lists of a kv head, and of a sequence; and a list's kv head. */
+#define DCI_GPU_HEAD_LISTS(args) ((args)->head_lists > 1 ? (args)->head_lists : 1)
+#define DCI_GPU_LISTS(args) ((args)->n_heads * DCI_GPU_HEAD_LISTS(args))
+#define DCI_GPU_HEAD_OF(args, list) ((args)->head_lists > 1 ? (list) / (args)->head_lists : (list))
 
 /* The kernels of a device. NAME takes a dci_gpu_NAME_args: rows (this header), plans (args/select.h, args/learned.h,
  * args/schedule.h, args/tail.h, args/tree.h, args/votes.h), and clusters (args/kmeans.h). */
@@ -148,7 +155,8 @@ typedef struct dci_gpu_forget_args {
 } dci_gpu_forget_args;
 
 /** Finds the tokens of a plan's lists in their lanes' hot slots, and assigns frames to the others. For sequence i of
- * the call and head h, the list is positions[(i * n_heads + h) * stride ..], ascending, counts[i * n_heads + h] long.
+ * the call, list l of the sequence is positions[(i * n_lists + l) * stride ..], ascending, counts[i * n_lists + l] long,
+ * n_lists = n_heads * head_lists.
  *
  * Frame f of a lane holds unit tags[f] (-1: none) and was used at step stamps[f]; both [row][head][n_frames]. In this
  * order:
@@ -158,7 +166,9 @@ typedef struct dci_gpu_forget_args {
  *      and an item is written.
  *   3. Without a free frame, attention reads the token in the pool.
  * out_slots: per list entry the slot in its lane, or ~position: the pool. Deterministic. out_header: sink_end,
- * recent_begin and n_tokens are copied there (3 x n_sequences), on the device for later kernels.
+ * recent_begin and n_tokens are copied there (3 x n_sequences), on the device for later kernels. With head_lists the lists
+ * of a kv head come one after the other, each with the frames as the one before has left them; a frame that had a hit, or
+ * was taken, keeps its unit for all of them.
  *
  * Contiguous copies: with n_places, units are of rows of a copy, and the items' positions are such rows: that of candidate
  * c (position sink + c) is in chunk c / DCI_GPU_CHUNK of `places`, an int32_t in the head's part, -1: it has none.
@@ -173,15 +183,15 @@ typedef struct dci_gpu_resolve_args {
         int32_t *tags;      /* [row][head][n_frames] of the layer */
         uint32_t *stamps;
         const uint32_t *now; /* the step's number, 1 and up */
-        int32_t *out_slots;  /* [n_sequences][n_heads][stride] */
+        int32_t *out_slots;  /* [n_sequences][n_lists][stride] */
         int32_t *out_counts; /* counts, on the device */
         int32_t *out_header;
-        dci_gpu_item *items; /* [n_sequences][n_heads][stride] */
+        dci_gpu_item *items; /* [n_sequences][n_heads][head_lists * stride] */
         int32_t *n_items;    /* [n_sequences][n_heads] */
         uint64_t *counters;  /* [row][head][3], added to: units wanted, units missed, tokens read in the pool */
         dci_gpu_chunks places;
         const int32_t *n_places; /* by sequence; NULL: units are of positions */
-        int32_t sink, reserved;
+        int32_t sink, head_lists;
 } dci_gpu_resolve_args;
 
 /** Fetches items of n_lists lists from a pool (or a contiguous copy, with its tables), or resident pages, into lanes: 2^unit_shift keys and values each. List l
@@ -205,23 +215,23 @@ typedef struct dci_gpu_gather_args {
  * merged with a tail. The rows of a position: of the list, the lane's slot, or ~position: the pool; below lanes.sink
  * the lane's sink; from n_tokens - ring on the lane's ring; others the pool.
  *
- * queries   [n_sequences][n_heads * group] rows of dim, query_ld elements apart, of query_dtype (f32, f16, bf16).
- * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_heads * group], natural log, may be NULL. No
+ * queries   [n_sequences][n_lists * group] rows of dim, query_ld elements apart, of query_dtype (f32, f16, bf16).
+ * out       likewise, out_ld apart, of out_dtype; lse [n_sequences][n_lists * group], natural log, may be NULL. No
  *           token and no tail: zeros and -infinity.
  * tail      tail_out [..][dim] f32 and tail_lse, or NULL.
  * early     another kernel was queued after the one that wrote slots, counts, sink_end, recent_begin and n_tokens, and
  *           queries are older than those: all may be read while that other kernel still runs.
  * Queries and weights are used in two parts where the group is at most 8, so that f32 queries lose nothing that
  * matters; with more they are rounded to the rows' type.
- * n_splits  parts that a head's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences *
- *           n_heads][n_splits][16] [dim + 2] floats, and `arrived` [n_sequences * n_heads], zeros before and after.
+ * n_splits  parts that a list's tokens are cut into, 1 to 1,024, with room for them in `partial`: [n_sequences *
+ *           n_lists][n_splits][16] [dim + 2] floats, and `arrived` [n_sequences * n_lists], zeros before and after.
  *           n_splits 1 needs neither. */
 typedef struct dci_gpu_attend_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, out_dtype, n_splits;
         float scale;
         int32_t stride; /* of slots */
-        int32_t early, reserved;
+        int32_t early, head_lists;
         const void *queries;
         uint64_t query_ld;
         const int32_t *rows;

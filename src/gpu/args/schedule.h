@@ -7,7 +7,9 @@
  *      gate                            marks the lists that are due, by queries or by the number of plans
  *      score, select (due: NOW)        writes the layer's selection cache, and (takes) the plan's lists from it
  *      reuse                           writes these where nothing was selected, or where a tail reads scores
- *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it */
+ *      score, select (due: LATER)      selects for the next plan; nothing of this plan waits for it
+ *
+ * gate and reuse read nothing of a kv head: their n_heads is the number of lists of a sequence. */
 #ifndef DCI_GPU_ARGS_SCHEDULE_H
 #define DCI_GPU_ARGS_SCHEDULE_H
 

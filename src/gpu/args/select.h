@@ -8,7 +8,7 @@
  *  - candidate: a token after the sink that has summaries, numbered from the end of the sink on.
  *  - group: what has one score: a candidate, 2^group_shift consecutive ones (a page), or a cluster, whose members are
  *    listed.
- *  - list: what one sequence and kv head selects; number sequence of the call * n_heads + head.
+ *  - list: see args/rows.h; its number is sequence of the call * n_heads * head_lists + list of the sequence.
  *
  * Determinism: results do not depend on how work is divided, but for the last bits of `parts`. */
 #ifndef DCI_GPU_ARGS_SELECT_H
@@ -58,8 +58,8 @@ typedef struct dci_gpu_view {
 /* What plans of one layer store for its later ones (args/schedule.h), of row 0; row r is r * row_bytes further. */
 typedef struct dci_gpu_selection_cache {
         int32_t *state;  /* DCI_GPU_SELECTION_* */
-        int32_t *counts; /* [head] */
-        int32_t *lists;  /* [head][room]: candidates, best first */
+        int32_t *counts; /* by list of a sequence */
+        int32_t *lists;  /* [list of a sequence][room]: candidates, best first */
         float *queries;  /* [query head][dim], times the scale; NULL: not stored */
         uint64_t row_bytes;
         int32_t room, reserved; /* of the longest list */
@@ -154,7 +154,7 @@ typedef struct dci_gpu_score_args {
         int32_t max_groups; /* of a list: room of scores */
         float scale;
         dci_gpu_sizes sizes;
-        const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
+        const void *queries; /* [sequence][n_lists * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens; /* by sequence of the call */
         const int32_t *n_grouped;       /* by sequence of the call: tokens after the sink that have summaries */
@@ -174,7 +174,7 @@ typedef struct dci_gpu_score_args {
         dci_gpu_order order;
         dci_gpu_query_ring ring;
         float deviation_weight; /* DEVIATIONS */
-        int32_t reserved;
+        int32_t head_lists;
 } dci_gpu_score_args;
 
 enum {
@@ -191,7 +191,7 @@ enum {
  *
  * Out, as resolve takes it: positions [list][stride] ascending, counts [list]; sink_end, recent_begin and, as n_tokens,
  * after (0, 0, n where a sequence attends to all). ranked, n_ranked, if given: the groups of the list, best first,
- * [list][stride]. lasts: [row][head] of the layer, out: the relevance of the last selected group.
+ * [list][stride]. lasts: [row][list of a sequence] of the layer, out: the relevance of the last selected group.
  * found, n_found: [list][DCI_GPU_FOUND] and [list][2], the latter zeros before and after.
  * selection, if it has lists: receives the selected candidates, best first, members of a group together, up to its own
  * room, whatever the plan's is. Only ranked, n_ranked and lasts are written as well then. Nothing is written for lists
@@ -233,7 +233,7 @@ typedef struct dci_gpu_select_args {
         int32_t *ranked, *n_ranked;
         dci_gpu_selection_cache selection;
         dci_gpu_units units;
-        int32_t likely_groups, unused;
+        int32_t likely_groups, head_lists;
         dci_gpu_order order;
         int32_t *members;
         double estimate_share;

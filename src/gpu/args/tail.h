@@ -13,6 +13,7 @@
 typedef struct dci_gpu_tail_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t bits, n_parts, max_groups, tail_at; /* n_parts: parts of a list, with room for them in `partial` */
+        int32_t head_lists, reserved;
         dci_gpu_sizes sizes;
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         const float *scores;
@@ -38,8 +39,9 @@ typedef struct dci_gpu_tail_sums_args {
         int32_t n_parts, max_pages, stride; /* max_pages: of a list; fewer than DCI_GPU_MAX_PART_PAGES in each part */
         float scale;
         uint32_t keys_at, values_at;
+        int32_t head_lists, reserved;
         dci_gpu_sizes sizes;
-        const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
+        const void *queries; /* [sequence][n_lists * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         dci_gpu_chunks chunks;
@@ -66,8 +68,9 @@ typedef struct dci_gpu_tail_clusters_args {
         int32_t dtype, query_dtype, n_parts, max_groups; /* n_parts: parts of a list, with room for them in `partial` */
         float scale;
         uint32_t values_at, spans_at;
+        int32_t head_lists;
         dci_gpu_sizes sizes;
-        const void *queries; /* [sequence][n_heads * group] rows, query_ld elements apart */
+        const void *queries; /* [sequence][n_lists * group] rows, query_ld elements apart */
         uint64_t query_ld;
         const int32_t *rows, *n_tokens, *n_grouped; /* by sequence of the call */
         const int32_t *n_clusters;                  /* [row][head] */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Residency, one block for a sequence and head.
+/* Residency, one block for a sequence and kv head, whose lists take turns.
  *
  * The list is ascending, so that a frame finds its unit in it by bisection: no table of frames is built. Misses keep
  * their order by a prefix sum. Frames that leave are ranked by a counting sort of their ages: each warp counts its own
@@ -142,9 +142,11 @@ static __device__ __forceinline__ Held held_at(const int32_t *tags, const uint32
         return f < n_frames ? Held{__ldcg(tags + f), __ldcg(stamps + f)} : Held{-1, 0};
 }
 
-/* Frames search for their units: hits are stamped, others get the bin of their age. The first frame is loaded. */
+/* Frames search for their units: hits are stamped, others get the bin of their age, but for those that earlier lists of
+ * the lane have taken (`later`). The first frame is loaded. */
+template <bool many>
 static __device__ __forceinline__ void find_hits(const Shared &s, int count, int shift, int n_frames, Held held,
-                                                 const int32_t *tags, uint32_t *stamps, uint32_t now)
+                                                 const int32_t *tags, uint32_t *stamps, uint32_t now, bool later)
 {
         for (int f = threadIdx.x; f < n_frames; f += n_threads) {
                 const int tag = held.tag;
@@ -155,6 +157,8 @@ static __device__ __forceinline__ void find_hits(const Shared &s, int count, int
                         const int at = find_unit(s.positions, count, shift, tag);
                         const uint32_t age = now - stamp;
                         bin = DCI_GPU_AGES - (int)(age < DCI_GPU_AGES - 1 ? age : DCI_GPU_AGES - 1);
+                        if (many && later && s.bins[f] == taken)
+                                bin = taken;
                         if (at < count && s.positions[at] >> shift == tag) {
                                 set_frame(s, count, shift, at, tag, f);
                                 stamps[f] = now;
@@ -272,10 +276,11 @@ static __device__ __forceinline__ void write_header(const dci_gpu_resolve_args &
                 args.out_header[j * args.n_sequences + sequence] = header[j];
 }
 
-/* Misses take frames in turn; returns how many did. */
+/* Misses take frames in turn, and write items from `items` on; returns how many did. */
+template <bool many>
 static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_args &args, const Shared &s, int count,
-                                                        uint64_t list, uint64_t frames, uint32_t n_misses, uint32_t now,
-                                                        uint32_t *sums)
+                                                        dci_gpu_item *items, uint64_t frames, uint32_t n_misses,
+                                                        uint32_t now, uint32_t *sums)
 {
         if (n_misses == 0 || args.n_frames == 0)
                 return 0;
@@ -286,8 +291,10 @@ static __device__ __forceinline__ uint32_t place_misses(const dci_gpu_resolve_ar
                 const int at = s.misses[j], f = s.leaving[j], unit = s.positions[at] >> shift;
                 args.tags[frames + f] = unit;
                 args.stamps[frames + f] = now;
-                args.items[list * args.stride + j] = {unit << shift, args.first_slot + (f << shift)};
+                items[j] = {unit << shift, args.first_slot + (f << shift)};
                 set_frame(s, count, shift, at, unit, f);
+                if constexpr (many)
+                        s.bins[f] = taken;
         }
         __syncthreads();
         return n_placed;
@@ -388,13 +395,84 @@ static __device__ __forceinline__ int put_slots(const dci_gpu_resolve_args &args
         return n_stayed;
 }
 
+/* What a list adds to its lane's counters. */
+struct Counts {
+        uint32_t asked, placed, stayed;
+};
+
+/* One list. `held`, `early` and `count`: of this thread, the first frame and the list's first entry; and its length. */
+template <bool placed, bool many>
+static __device__ __forceinline__ Counts resolve_list(const dci_gpu_resolve_args &args, const Shared &s, int row,
+                                                      int head, uint64_t list, uint64_t frames, Held held, int early,
+                                                      int count, int n_places, uint32_t now, dci_gpu_item *items,
+                                                      bool later, uint32_t *sums, uint32_t *stayed)
+{
+        const int thread = threadIdx.x;
+        if (thread == 0) {
+                *stayed = 0;
+                args.out_counts[list] = count;
+        }
+        if constexpr (placed) {
+                __syncthreads();
+                count = find_places(args, s, row, head, list, count, n_places, early, stayed);
+        } else {
+                const int32_t *positions = args.positions + list * args.stride;
+                for (int e = thread; e < count; e += n_threads) {
+                        s.positions[e] = e == thread ? early : __ldca(positions + e);
+                        s.frame[e] = -1;
+                }
+        }
+        __syncthreads();
+        const int shift = args.unit_shift;
+        find_hits<many>(s, count, shift, args.n_frames, held, args.tags + frames, args.stamps + frames, now, later);
+        __syncthreads();
+        Counts counts;
+        const uint32_t n_misses = collect_misses(s, count, shift, sums, &counts.asked);
+        __syncthreads();
+        counts.placed = place_misses<many>(args, s, count, items, frames, n_misses, now, sums);
+        const int n_stayed = put_slots<placed>(args, s, list, count);
+        if (counts.placed < n_misses) { /* the same for all threads */
+                const int of_warp = __reduce_add_sync(0xffffffffu, n_stayed);
+                if ((thread & 31) == 0 && of_warp > 0)
+                        atomicAdd(stayed, (uint32_t)of_warp);
+                __syncthreads();
+        }
+        counts.stayed = *stayed; /* of thread 0, which alone uses it, in time */
+        return counts;
+}
+
+/* The lane's other lists, one after the other. */
 template <bool placed>
+static __device__ __forceinline__ Counts resolve_others(const dci_gpu_resolve_args &args, const Shared &s, int row,
+                                                        int head, uint64_t first, uint64_t frames, int n_places,
+                                                        uint32_t now, dci_gpu_item *items, Counts counts,
+                                                        uint32_t *sums, uint32_t *stayed)
+{
+        const int thread = threadIdx.x;
+        for (int l = 1; l < args.head_lists; l++) {
+                const uint64_t list = first + l;
+                __syncthreads(); /* the list before has been read, and its frames are written */
+                const Held held = held_at(args.tags + frames, args.stamps + frames, thread, args.n_frames);
+                const int early = thread < args.stride ? __ldca(args.positions + list * args.stride + thread) : 0;
+                const int count = __ldca(args.counts + list);
+                const Counts more =
+                        resolve_list<placed, true>(args, s, row, head, list, frames, held, early, count, n_places, now,
+                                                   items + counts.placed, true, sums, stayed);
+                counts.asked += more.asked;
+                counts.placed += more.placed;
+                counts.stayed += more.stayed;
+        }
+        return counts;
+}
+
+/* many: a kv head has several lists. */
+template <bool placed, bool many>
 static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_constant__ dci_gpu_resolve_args args)
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, base);
         __shared__ uint32_t sums[n_warps], stayed;
         const int head = blockIdx.x, sequence = blockIdx.y, thread = threadIdx.x;
-        const uint64_t list = (uint64_t)sequence * args.n_heads + head;
+        const uint64_t lane = (uint64_t)sequence * args.n_heads + head, list = many ? lane * args.head_lists : lane;
         const int32_t *positions = args.positions + list * args.stride;
         /* What earlier steps left is on its way before the plan is there; no kernel between them writes it. */
         const uint32_t now = __ldcg(args.now);
@@ -409,43 +487,20 @@ static __global__ void __launch_bounds__(n_threads) resolve_kernel(const __grid_
         ptx_take_turn();
         /* All of this is on its way at the same time. */
         const int32_t early = thread < args.stride ? __ldca(positions + thread) : 0;
-        int count = __ldca(args.counts + list);
+        const int count = __ldca(args.counts + list);
         const int32_t header[3] = {__ldca(args.sink_end + sequence), __ldca(args.recent_begin + sequence),
                                    __ldca(args.n_tokens + sequence)};
+        dci_gpu_item *items = args.items + list * args.stride;
+        Counts counts = resolve_list<placed, many>(args, s, row, head, list, frames, first, early, count, n_places, now,
+                                                   items, false, sums, &stayed);
+        if constexpr (many)
+                counts = resolve_others<placed>(args, s, row, head, list, frames, n_places, now, items, counts, sums,
+                                                &stayed);
         if (thread == 0) {
-                stayed = 0;
-                args.out_counts[list] = count;
-        }
-        if constexpr (placed) {
-                __syncthreads();
-                count = find_places(args, s, row, head, list, count, n_places, early, &stayed);
-        } else {
-                for (int e = thread; e < count; e += n_threads) {
-                        s.positions[e] = e == thread ? early : __ldca(positions + e);
-                        s.frame[e] = -1;
-                }
-        }
-        __syncthreads();
-        const int shift = args.unit_shift;
-        find_hits(s, count, shift, args.n_frames, first, args.tags + frames, args.stamps + frames, now);
-        __syncthreads();
-        uint32_t asked;
-        const uint32_t n_misses = collect_misses(s, count, shift, sums, &asked);
-        __syncthreads();
-        const uint32_t n_placed = place_misses(args, s, count, list, frames, n_misses, now, sums);
-
-        const int n_stayed = put_slots<placed>(args, s, list, count);
-        if (n_placed < n_misses) { /* the same for all threads */
-                const int of_warp = __reduce_add_sync(0xffffffffu, n_stayed);
-                if ((thread & 31) == 0 && of_warp > 0)
-                        atomicAdd(&stayed, (uint32_t)of_warp);
-                __syncthreads();
-        }
-        if (thread == 0) {
-                args.n_items[list] = (int32_t)n_placed;
-                args.counters[3 * held] += asked;
-                args.counters[3 * held + 1] += n_placed;
-                args.counters[3 * held + 2] += stayed;
+                args.n_items[lane] = (int32_t)counts.placed;
+                args.counters[3 * held] += counts.asked;
+                args.counters[3 * held + 1] += counts.placed;
+                args.counters[3 * held + 2] += counts.stayed;
                 if (head == 0)
                         write_header(args, sequence, header);
         }
@@ -497,8 +552,12 @@ extern "C" dci_status dci_gpu_cuda_resolve(struct dci_gpu *gpu, void *stream, co
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d frames and lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->n_frames, args->stride, shared + 1024, cuda->shared_bytes);
+        const bool many = args->head_lists > 1;
+        const auto kernel = placed ? many ? resolve_kernel<true, true> : resolve_kernel<true, false>
+                            : many ? resolve_kernel<false, true>
+                                   : resolve_kernel<false, false>;
         return dci_gpu_cuda_status(launch_shared(stream_of(cuda, stream),
                                                  dim3((unsigned)args->n_heads, (unsigned)args->n_sequences), n_threads,
-                                                 shared, placed ? resolve_kernel<true> : resolve_kernel<false>, *args),
+                                                 shared, kernel, *args),
                                    "residency of %d lists cannot be queued", args->n_sequences * args->n_heads);
 }

@@ -9,11 +9,11 @@
 #include "gpu/host/reference.h"
 #include "simd/convert.h"
 
-/* The query heads of one kv head. */
+/* The query heads of one list. */
 typedef struct reading {
         const dci_gpu_attend_args *args;
-        int32_t row, head, n_tokens;
-        int32_t sink, ring; /* of the lane, 0 where positions are read in the pool */
+        int32_t row, head, n_tokens; /* head: kv head */
+        int32_t sink, ring;          /* of the lane, 0 where positions are read in the pool */
         float queries[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
         double most[DCI_GPU_MAX_GROUP], sum[DCI_GPU_MAX_GROUP], acc[DCI_GPU_MAX_GROUP][DCI_GPU_MAX_DIM];
 } reading;
@@ -104,11 +104,14 @@ static void finish(const reading *l, int32_t g, uint64_t query)
                 args->lse[query] = (float)lse;
 }
 
-static void attend(const dci_gpu_attend_args *args, int32_t i, int32_t head)
+static void attend(const dci_gpu_attend_args *args, int32_t i, int32_t of_sequence)
 {
-        const uint64_t list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)head;
+        const uint64_t list = (uint64_t)i * (uint64_t)DCI_GPU_LISTS(args) + (uint64_t)of_sequence;
         const uint64_t first = list * (uint64_t)args->group;
-        reading l = {.args = args, .row = args->rows[i], .head = head, .n_tokens = args->n_tokens[i]};
+        reading l = {.args = args,
+                     .row = args->rows[i],
+                     .head = DCI_GPU_HEAD_OF(args, of_sequence),
+                     .n_tokens = args->n_tokens[i]};
         if (args->slots != NULL && args->lanes.n_slots > 0) {
                 l.sink = args->lanes.sink;
                 l.ring = args->lanes.ring;
@@ -133,6 +136,6 @@ static void attend(const dci_gpu_attend_args *args, int32_t i, int32_t head)
 void dci_gpu_ref_attend(const dci_gpu_attend_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++)
-                for (int32_t h = 0; h < args->n_heads; h++)
-                        attend(args, i, h);
+                for (int32_t l = 0; l < DCI_GPU_LISTS(args); l++)
+                        attend(args, i, l);
 }

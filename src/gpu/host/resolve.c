@@ -8,16 +8,18 @@
 
 #include "gpu/host/reference.h"
 
-/* One list with the frames of its lane. Of a contiguous copy, items begin as the list's rows, ascending, and the
- * numbers of their entries: an item is written after all rows before it were read. */
+/* A lane's frames and one of its lists, the others' turns being before or after. Of a contiguous copy, `rows` begin as
+ * the list's rows, ascending, and the numbers of their entries; they are in the room of items, and an item is written
+ * after all rows before it were read. */
 typedef struct lane {
         const dci_gpu_resolve_args *args;
         const int32_t *positions;
         int32_t count;
         int32_t *tags, *slots;
         uint32_t *stamps;
-        dci_gpu_item *items;
-        unsigned char hit[DCI_GPU_MAX_FRAMES / 8]; /* frames that this list needs: bits */
+        dci_gpu_item *rows, *items;
+        int32_t n_items;                           /* of all lists so far */
+        unsigned char hit[DCI_GPU_MAX_FRAMES / 8]; /* frames that lists need: bits */
         int32_t age, frame;                        /* the search for the next victim continues here */
 } lane;
 
@@ -68,12 +70,12 @@ static int32_t next_victim(lane *l)
 /* What the units are of: positions, or rows of a copy. */
 static int32_t row_at(const lane *l, int32_t at)
 {
-        return l->args->n_places != NULL ? l->items[at].position : l->positions[at];
+        return l->args->n_places != NULL ? l->rows[at].position : l->positions[at];
 }
 
 static int32_t entry_at(const lane *l, int32_t at)
 {
-        return l->args->n_places != NULL ? l->items[at].slot : at;
+        return l->args->n_places != NULL ? l->rows[at].slot : at;
 }
 
 /* Entries [at, the result) of the list are of one unit: they get its slots, or are read in the pool if frame is -1. */
@@ -108,19 +110,20 @@ static void find_rows(lane *l, int32_t row, int32_t head, int32_t n_places, uint
                                        (uint64_t)candidate % DCI_GPU_CHUNK * sizeof place,
                                sizeof place);
                 if (place >= 0)
-                        l->items[n++] = (dci_gpu_item){place, e};
+                        l->rows[n++] = (dci_gpu_item){place, e};
                 else
                         l->slots[e] = ~l->positions[e];
         }
         counters[2] += (uint64_t)(l->count - n);
         l->count = n;
-        qsort(l->items, (size_t)n, sizeof *l->items, by_row);
+        qsort(l->rows, (size_t)n, sizeof *l->rows, by_row);
 }
 
-static void resolve(lane *l, int32_t *n_items, uint64_t *counters)
+static void resolve(lane *l, uint64_t *counters)
 {
         const dci_gpu_resolve_args *args = l->args;
-        *n_items = 0;
+        l->age = DCI_GPU_AGES;
+        l->frame = 0;
         for (int32_t at = 0; at < l->count;) {
                 const int32_t frame = find(l, row_at(l, at) >> args->unit_shift);
                 if (frame >= 0) {
@@ -145,32 +148,42 @@ static void resolve(lane *l, int32_t *n_items, uint64_t *counters)
                 l->tags[frame] = unit;
                 l->stamps[frame] = *args->now;
                 set_hit(l, frame);
-                l->items[(*n_items)++] =
+                l->items[l->n_items++] =
                         (dci_gpu_item){unit << args->unit_shift, args->first_slot + (frame << args->unit_shift)};
                 counters[1]++;
         }
 }
 
+static void resolve_lane(const dci_gpu_resolve_args *args, int32_t i, int32_t head)
+{
+        const uint64_t share = (uint64_t)DCI_GPU_HEAD_LISTS(args),
+                       of_call = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)head,
+                       held = (uint64_t)args->rows[i] * (uint64_t)args->n_heads + (uint64_t)head,
+                       frames = held * (uint64_t)args->n_frames;
+        uint64_t *counters = args->counters + held * 3;
+        lane l = {.args = args,
+                  .tags = args->tags + frames,
+                  .stamps = args->stamps + frames,
+                  .items = args->items + of_call * share * (uint64_t)args->stride};
+        for (uint64_t list = of_call * share; list < (of_call + 1) * share; list++) {
+                const uint64_t first = list * (uint64_t)args->stride;
+                l.positions = args->positions + first;
+                l.count = args->counts[list];
+                l.slots = args->out_slots + first;
+                l.rows = args->items + first;
+                if (args->n_places != NULL)
+                        find_rows(&l, args->rows[i], head, args->n_places[i], counters);
+                resolve(&l, counters);
+                args->out_counts[list] = args->counts[list];
+        }
+        args->n_items[of_call] = l.n_items;
+}
+
 void dci_gpu_ref_resolve(const dci_gpu_resolve_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++) {
-                for (int32_t h = 0; h < args->n_heads; h++) {
-                        const uint64_t list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h;
-                        const uint64_t held = (uint64_t)args->rows[i] * (uint64_t)args->n_heads + (uint64_t)h;
-                        const uint64_t first = list * (uint64_t)args->stride, frames = held * (uint64_t)args->n_frames;
-                        lane l = {.args = args,
-                                  .positions = args->positions + first,
-                                  .count = args->counts[list],
-                                  .tags = args->tags + frames,
-                                  .slots = args->out_slots + first,
-                                  .stamps = args->stamps + frames,
-                                  .items = args->items + first,
-                                  .age = DCI_GPU_AGES};
-                        if (args->n_places != NULL)
-                                find_rows(&l, args->rows[i], h, args->n_places[i], args->counters + held * 3);
-                        resolve(&l, &args->n_items[list], args->counters + held * 3);
-                        args->out_counts[list] = args->counts[list];
-                }
+                for (int32_t h = 0; h < args->n_heads; h++)
+                        resolve_lane(args, i, h);
                 args->out_header[i] = args->sink_end[i];
                 args->out_header[args->n_sequences + i] = args->recent_begin[i];
                 args->out_header[2 * args->n_sequences + i] = args->n_tokens[i];

@@ -259,12 +259,13 @@ static void store_queries(const dci_gpu_score_args *args, int32_t sequence, int3
 void dci_gpu_ref_score(const dci_gpu_score_args *args)
 {
         for (int32_t i = 0; i < args->n_sequences; i++)
-                for (int32_t h = 0; h < args->n_heads; h++) {
+                for (int32_t l = 0; l < DCI_GPU_LISTS(args); l++) {
+                        const int32_t list = i * DCI_GPU_LISTS(args) + l, h = DCI_GPU_HEAD_OF(args, l);
                         if (args->ring.to != NULL)
                                 store_queries(args, i, h);
                         dci_gpu_view view;
                         DCI_GPU_VIEW(view, args->sizes, args->n_tokens[i], args->n_grouped[i]);
-                        const bool due = args->due == NULL || args->due[i * args->n_heads + h] == args->due_is;
+                        const bool due = args->due == NULL || args->due[list] == args->due_is;
                         if (!view.sparse || !due)
                                 continue;
                         scoring s = {.args = args,
@@ -272,7 +273,7 @@ void dci_gpu_ref_score(const dci_gpu_score_args *args)
                                      .head = h,
                                      .n_tokens = args->n_tokens[i],
                                      .n_candidates = view.n_candidates,
-                                     .list = (uint64_t)i * (uint64_t)args->n_heads + (uint64_t)h};
+                                     .list = (uint64_t)list};
                         const uint64_t held = (uint64_t)s.row * (uint64_t)args->n_heads + (uint64_t)h;
                         if (args->kind == DCI_GPU_LEARNED)
                                 s.transform = (const dci_gpu_transform *)(const void *)(args->transforms +

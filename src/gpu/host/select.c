@@ -17,6 +17,7 @@ typedef struct selecting {
         const dci_gpu_select_args *args;
         uint64_t list;
         int32_t row, head, n_candidates, room, n_groups;
+        int32_t of_sequence;         /* the list's number in its sequence */
         int32_t n_ordered, n_static; /* of an order */
         bool skip_empty;             /* listed groups may be without a candidate: after a truncation */
         const float *scores;
@@ -317,19 +318,20 @@ static void keep(const selecting *c)
         const dci_gpu_selection_cache *kept = &c->args->selection;
         int32_t *list = dci_gpu_of_row(kept->lists, kept->row_bytes, c->row);
         int32_t *counts = dci_gpu_of_row(kept->counts, kept->row_bytes, c->row);
-        memcpy(list + (uint64_t)c->head * (uint64_t)kept->room, c->tokens, (size_t)c->n_tokens * sizeof *list);
-        counts[c->head] = c->n_tokens;
+        memcpy(list + (uint64_t)c->of_sequence * (uint64_t)kept->room, c->tokens, (size_t)c->n_tokens * sizeof *list);
+        counts[c->of_sequence] = c->n_tokens;
 }
 
-static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t head, const dci_gpu_view *view)
+static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t list, const dci_gpu_view *view)
 {
         selecting c = {.args = args,
-                       .list = (uint64_t)sequence * (uint64_t)args->n_heads + (uint64_t)head,
+                       .list = (uint64_t)sequence * (uint64_t)DCI_GPU_LISTS(args) + (uint64_t)list,
                        .row = args->rows[sequence],
-                       .head = head,
+                       .head = DCI_GPU_HEAD_OF(args, list),
+                       .of_sequence = list,
                        .n_candidates = view->n_candidates,
                        .room = view->room};
-        const uint64_t held = (uint64_t)c.row * (uint64_t)args->n_heads + (uint64_t)head;
+        const uint64_t held = (uint64_t)c.row * (uint64_t)args->n_heads + (uint64_t)c.head;
         const int32_t per = 1 << args->group_shift;
         const bool keeps = args->selection.lists != NULL;
         if (args->due != NULL && args->due[c.list] != args->due_is)
@@ -371,7 +373,8 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
                 put_members(&c);
         if (c.room == 0)
                 return;
-        args->lasts[held] = from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
+        args->lasts[(uint64_t)c.row * (uint64_t)DCI_GPU_LISTS(args) + (uint64_t)list] =
+                from_ordered((uint32_t)(c.best[c.n_best - 1] >> 32));
         take_members(&c);
         if (keeps)
                 keep(&c);
@@ -383,7 +386,7 @@ static void select(const dci_gpu_select_args *args, int32_t sequence, int32_t he
 static void take_kept(const dci_gpu_select_args *args)
 {
         const dci_gpu_reuse_args reuse = {.n_sequences = args->n_sequences,
-                                          .n_heads = args->n_heads,
+                                          .n_heads = DCI_GPU_LISTS(args),
                                           .group = args->group,
                                           .stride = args->stride,
                                           .max_groups = args->max_groups,
@@ -406,8 +409,8 @@ void dci_gpu_ref_select(const dci_gpu_select_args *args)
                 dci_gpu_view view;
                 const int32_t n = args->n_tokens[i];
                 DCI_GPU_VIEW(view, args->sizes, n, args->n_grouped[i]);
-                for (int32_t h = 0; h < args->n_heads; h++)
-                        select(args, i, h, &view);
+                for (int32_t l = 0; l < DCI_GPU_LISTS(args); l++)
+                        select(args, i, l, &view);
                 if (args->selection.lists != NULL || (args->units.lists != NULL && args->units.of_means != 0))
                         continue;
                 args->sink_end[i] = view.sparse ? args->sizes.sink : 0;

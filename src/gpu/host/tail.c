@@ -92,12 +92,13 @@ static void attend(const lowbit *l, size_t query, size_t q)
 
 void dci_gpu_ref_tail(const dci_gpu_tail_args *args)
 {
-        const size_t n_heads = (size_t)args->n_heads, group = (size_t)args->group;
-        for (size_t i = 0; i < (size_t)args->n_sequences * n_heads; i++) {
-                const size_t sequence = i / n_heads;
+        const size_t n_lists = (size_t)DCI_GPU_LISTS(args), share = (size_t)DCI_GPU_HEAD_LISTS(args),
+                     group = (size_t)args->group;
+        for (size_t i = 0; i < (size_t)args->n_sequences * n_lists; i++) {
+                const size_t sequence = i / n_lists;
                 lowbit l = {.args = args,
                             .row = (size_t)args->rows[sequence],
-                            .head = i % n_heads,
+                            .head = i % n_lists / share,
                             .dim = (size_t)args->dim,
                             .bits = (size_t)args->bits,
                             .scores = args->scores + i * (size_t)args->max_groups * group};

@@ -132,21 +132,21 @@ static void attend(const list *l, size_t q, const void *query, float *out, float
 
 void dci_gpu_ref_tail_clusters(const dci_gpu_tail_clusters_args *args)
 {
-        const size_t n_heads = (size_t)args->n_heads, group = (size_t)args->group, dim = (size_t)args->dim,
-                     max_groups = (size_t)args->max_groups;
+        const size_t n_lists = (size_t)DCI_GPU_LISTS(args), share = (size_t)DCI_GPU_HEAD_LISTS(args),
+                     group = (size_t)args->group, dim = (size_t)args->dim, max_groups = (size_t)args->max_groups;
         const size_t query_bytes = args->query_ld * (args->query_dtype == DCI_F32 ? 4 : 2);
-        for (size_t i = 0; i < (size_t)args->n_sequences * n_heads; i++) {
-                const size_t sequence = i / n_heads;
+        for (size_t i = 0; i < (size_t)args->n_sequences * n_lists; i++) {
+                const size_t sequence = i / n_lists;
                 list l = {.args = args,
                           .row = (size_t)args->rows[sequence],
-                          .head = i % n_heads,
+                          .head = i % n_lists / share,
                           .dim = dim,
                           .n_tokens = args->n_tokens[sequence],
                           .members = args->members + i * max_groups,
                           .scores = args->scores + i * max_groups * group};
                 dci_gpu_view view;
                 DCI_GPU_VIEW(view, args->sizes, l.n_tokens, args->n_grouped[sequence]);
-                const int32_t n = args->n_clusters[l.row * n_heads + l.head];
+                const int32_t n = args->n_clusters[l.row * (size_t)args->n_heads + l.head];
                 l.n_candidates = view.n_candidates;
                 l.n_clusters = view.sparse == 0 ? 0 : n < args->max_groups ? n : args->max_groups;
                 for (size_t q = 0; q < group; q++)

@@ -112,13 +112,14 @@ static void attend(const pages *l, const void *query, float *out, float *lse)
 
 void dci_gpu_ref_tail_sums(const dci_gpu_tail_sums_args *args)
 {
-        const size_t n_heads = (size_t)args->n_heads, group = (size_t)args->group, dim = (size_t)args->dim;
+        const size_t n_lists = (size_t)DCI_GPU_LISTS(args), share = (size_t)DCI_GPU_HEAD_LISTS(args),
+                     group = (size_t)args->group, dim = (size_t)args->dim;
         const size_t query_bytes = args->query_ld * (args->query_dtype == DCI_F32 ? 4 : 2);
-        for (size_t i = 0; i < (size_t)args->n_sequences * n_heads; i++) {
-                const size_t sequence = i / n_heads;
+        for (size_t i = 0; i < (size_t)args->n_sequences * n_lists; i++) {
+                const size_t sequence = i / n_lists;
                 pages l = {.args = args,
                            .row = (size_t)args->rows[sequence],
-                           .head = i % n_heads,
+                           .head = i % n_lists / share,
                            .dim = dim,
                            .positions = args->positions + i * (size_t)args->stride,
                            .slots = args->whole != 0 ? NULL : args->slots + i * (size_t)args->stride,

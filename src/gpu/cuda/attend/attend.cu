@@ -11,7 +11,7 @@ extern "C" dci_status dci_gpu_cuda_attend(struct dci_gpu *gpu, void *stream, con
         const dci_status status = dci_gpu_check_shape(args->group, args->dim);
         if (status != DCI_OK)
                 return status;
-        if (args->n_sequences > UINT16_MAX || args->n_heads > UINT16_MAX)
+        if (args->n_sequences > UINT16_MAX || DCI_GPU_LISTS(args) > UINT16_MAX)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d of each",
                                 args->n_sequences, args->n_heads, UINT16_MAX);
         const dci_gpu_cuda *cuda = dci_gpu_cuda_of(gpu);

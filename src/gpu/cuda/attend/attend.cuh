@@ -144,7 +144,7 @@ template <class T, int D, bool PARTS, int THREADS> struct Queries {
 
         __device__ __forceinline__ void load(const dci_gpu_attend_args &a)
         {
-                const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
+                const int64_t first = ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * a.group;
 #pragma unroll
                 for (int p = 0; p < PIECES; p++) {
                         const int i = threadIdx.x + p * THREADS, g = (i % 32) >> 2, at = 32 * (i / 32) + 8 * (i & 3);
@@ -431,8 +431,8 @@ typedef void (*AttendKernel)(dci_gpu_attend_args);
 static cudaError_t launch_blocks(AttendKernel kernel, int n_warps, size_t shared_bytes, const dci_gpu_attend_args &args,
                                  const GpuStream &stream)
 {
-        return launch_shared(stream, dim3(args.n_splits, args.n_heads, args.n_sequences), n_warps * 32, shared_bytes,
-                             kernel, args);
+        return launch_shared(stream, dim3(args.n_splits, DCI_GPU_LISTS(&args), args.n_sequences), n_warps * 32,
+                             shared_bytes, kernel, args);
 }
 
 template <class T, int D, bool PARTS, bool SPARSE>

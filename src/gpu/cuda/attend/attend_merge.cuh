@@ -125,7 +125,7 @@ template <int D, int Q, int W> static __device__ __forceinline__ float4 blended(
 template <int D, int Q, int W>
 static __device__ __forceinline__ void finish(const dci_gpu_attend_args &a, Shared<D, Q, W> &s)
 {
-        const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
+        const int64_t first = ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * a.group;
         for (int q = threadIdx.x >> 5; q < a.group; q += W) {
                 const float tail = a.tail_lse != nullptr ? a.tail_lse[first + q] : -CUDART_INF_F;
                 float most, lse;
@@ -180,7 +180,7 @@ static __device__ __forceinline__ bool leave_part(const dci_gpu_attend_args &a, 
 template <int D> static __device__ __forceinline__ void merge_parts(const dci_gpu_attend_args &a, const Job &job)
 {
         constexpr int AT_ONCE = 16;
-        const int64_t first = ((int64_t)blockIdx.z * a.n_heads + blockIdx.y) * a.group;
+        const int64_t first = ((int64_t)blockIdx.z * gridDim.y + blockIdx.y) * a.group;
         const int n = gridDim.x;
         for (int i = 4 * threadIdx.x; i < a.group * D; i += 4 * blockDim.x) {
                 const int q = i / D, d = i % D;

@@ -19,8 +19,8 @@ struct Job {
 static __device__ __forceinline__ Job job_of(const dci_gpu_attend_args &a, bool sparse, int n_parts)
 {
         Job job;
-        job.head = blockIdx.y;
-        job.list = blockIdx.z * a.n_heads + job.head;
+        job.head = DCI_GPU_HEAD_OF(&a, blockIdx.y);
+        job.list = blockIdx.z * gridDim.y + blockIdx.y;
         job.row = __ldcg(a.rows + blockIdx.z);
         job.n_tokens = __ldcg(a.n_tokens + blockIdx.z);
         job.sink_end = job.count = job.recent_begin = 0;

@@ -33,7 +33,7 @@ static dci_status check_score(const dci_gpu_score_args *args)
                                 args->group_shift, coded ? 0 : 9);
         if (args->n_parts < 1 || args->n_parts > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_LIMIT, "%d parts, expected 1 to %d", args->n_parts, DCI_GPU_MAX_PARTS);
-        if (args->n_sequences > UINT16_MAX || args->n_heads > UINT16_MAX)
+        if (args->n_sequences > UINT16_MAX || DCI_GPU_LISTS(args) > UINT16_MAX)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d of each",
                                 args->n_sequences, args->n_heads, UINT16_MAX);
         return DCI_OK;

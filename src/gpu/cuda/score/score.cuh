@@ -29,8 +29,8 @@ static __device__ __forceinline__ ScoreJob score_job_of(const dci_gpu_score_args
 {
         const int sequence = blockIdx.z;
         ScoreJob job;
-        job.head = blockIdx.y;
-        job.list = sequence * a.n_heads + job.head;
+        job.head = DCI_GPU_HEAD_OF(&a, blockIdx.y);
+        job.list = sequence * gridDim.y + blockIdx.y;
         /* All of this is on its way at the same time. */
         job.row = __ldcg(a.rows + sequence);
         job.n_tokens = __ldcg(a.n_tokens + sequence);
@@ -277,8 +277,8 @@ typedef void (*ScoreKernel)(dci_gpu_score_args);
 
 static inline cudaError_t launch_scores(ScoreKernel kernel, const dci_gpu_score_args &args, const GpuStream &stream)
 {
-        return launch_kernel(stream, dim3(args.n_parts + 1, args.n_heads, args.n_sequences), SCORE_THREADS, 0, kernel,
-                             args);
+        return launch_kernel(stream, dim3(args.n_parts + 1, DCI_GPU_LISTS(&args), args.n_sequences), SCORE_THREADS, 0,
+                             kernel, args);
 }
 
 #endif

@@ -426,7 +426,7 @@ static __device__ __noinline__ void put_members_of_all(const dci_gpu_select_args
 template <int G, int HOW>
 static __device__ __noinline__ void select_nothing(const dci_gpu_select_args &args, Job job, Shared &s, Rooms r)
 {
-        put_nothing(args, job.list, job.row, job.head);
+        put_nothing(args, job.list, job.row, blockIdx.y);
         put_members_of_all<G, HOW>(args, job, s, r);
 }
 
@@ -537,7 +537,7 @@ static __global__ void __launch_bounds__(n_threads, 2)
 template <int G, int HOW>
 static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, const dci_gpu_select_args *args)
 {
-        const int n_lists = args->n_sequences * args->n_heads, most = 2 * cuda->multiprocessors / n_lists;
+        const int n_lists = args->n_sequences * DCI_GPU_LISTS(args), most = 2 * cuda->multiprocessors / n_lists;
         const int n_groups = HOW != by_unit && args->likely_groups > 0 && args->likely_groups < args->max_groups
                                      ? args->likely_groups
                                      : rows_of_scores<HOW>(*args);
@@ -563,7 +563,7 @@ static dci_status launch(const dci_gpu_cuda *cuda, const GpuStream &stream, cons
         if (shared + spare > cuda->shared_bytes)
                 return dci_fail(DCI_ERR_LIMIT, "lists of %d need %zu bytes of shared memory, this GPU has %zu",
                                 args->stride, shared + spare, cuda->shared_bytes);
-        const dim3 grid((unsigned)n_blocks, (unsigned)args->n_heads, (unsigned)args->n_sequences);
+        const dim3 grid((unsigned)n_blocks, (unsigned)DCI_GPU_LISTS(args), (unsigned)args->n_sequences);
         return dci_gpu_cuda_status(launch_shared(stream, grid, n_threads, shared, select_kernel<G, HOW>, *args, plan),
                                    "the choice of %d lists cannot be queued", n_lists);
 }
@@ -619,7 +619,7 @@ static dci_status check(const dci_gpu_select_args *args)
                 return dci_fail(DCI_ERR_LIMIT, "members of lists that are not of clusters, or are kept");
         if (args->n_clusters != nullptr && args->group_shift != 0)
                 return dci_fail(DCI_ERR_LIMIT, "listed groups that are pages of 2^%d tokens, too", args->group_shift);
-        if ((int64_t)args->n_sequences * args->n_heads > DCI_GPU_MAX_LISTS || args->max_groups > 1 << 28)
+        if ((int64_t)args->n_sequences * DCI_GPU_LISTS(args) > DCI_GPU_MAX_LISTS || args->max_groups > 1 << 28)
                 return dci_fail(DCI_ERR_LIMIT,
                                 "%d sequences of %d heads, of %d groups: the device's kernel takes %d lists of %d",
                                 args->n_sequences, args->n_heads, args->max_groups, DCI_GPU_MAX_LISTS, 1 << 28);

@@ -42,8 +42,8 @@ template <int G, int HOW> static __device__ __forceinline__ Asked ask(const dci_
 {
         const int sequence = blockIdx.z;
         Asked asked;
-        job.head = blockIdx.y;
-        job.list = sequence * args.n_heads + job.head;
+        job.head = DCI_GPU_HEAD_OF(&args, blockIdx.y);
+        job.list = sequence * gridDim.y + blockIdx.y;
         job.group = G > 0 ? G : scores_of_row(args);
         job.scores = args.scores + (uint64_t)job.list * args.max_groups * args.group;
         job.row = __ldcg(args.rows + sequence);
@@ -86,7 +86,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
         const bool keeps = args.selection.lists != nullptr;
         dci_gpu_view view;
         DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
-        if (threadIdx.x == 0 && blockIdx.x == 0 && job.head == 0 && (!keeps || args.takes != 0))
+        if (threadIdx.x == 0 && blockIdx.x == 0 && blockIdx.y == 0 && (!keeps || args.takes != 0))
                 put_header(args, blockIdx.z, view, asked.n);
         job.n_candidates = view.n_candidates;
         job.room = args.none ? 0 : min(keeps ? args.selection.room : view.room, args.stride);
@@ -104,7 +104,7 @@ static __device__ __forceinline__ bool settle(const dci_gpu_select_args &args, J
                 return false;
         if (!view.sparse || (job.room == 0 && args.members == nullptr) || job.n_groups <= 0) {
                 if (blockIdx.x == 0)
-                        put_nothing(args, job.list, job.row, job.head);
+                        put_nothing(args, job.list, job.row, blockIdx.y);
                 return false;
         }
         /* Of pages one more, since the last one of all may be partial. Listed groups have one member at least, and so
@@ -200,7 +200,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
 {
         const bool simple = args.group_shift == 0 && args.n_clusters == nullptr;
         if (threadIdx.x == 0)
-                args.lasts[(uint64_t)job.row * args.n_heads + job.head] = from_ordered((uint32_t)(low >> 32));
+                args.lasts[(uint64_t)job.row * gridDim.y + blockIdx.y] = from_ordered((uint32_t)(low >> 32));
         if (simple && args.drop)
                 for (int i = threadIdx.x; i < n; i += n_threads)
                         for (int q = 0; q < job.group && r.keys[i] >= low; q++)
@@ -225,7 +225,7 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
         if (threadIdx.x == 0)
                 s.n_tokens = n_tokens;
         name_tokens(args, job, r.tokens, n_tokens);
-        put_tokens(args, s, r.bits, r.tokens, n_tokens, job.n_candidates, job.row, job.head, job.list);
+        put_tokens(args, s, r.bits, r.tokens, n_tokens, job.n_candidates, job.row, (int)blockIdx.y, job.list);
 }
 
 /* Writes the plan's list from the selection cache; by one block, whatever it has done before. */
@@ -237,7 +237,7 @@ static __device__ __noinline__ void take_kept(const dci_gpu_select_args &args, J
         __syncthreads(); /* what is kept has been written */
         uint32_t written = 0;
         if (view.sparse) {
-                const uint32_t taken = read_kept(s, args.selection, job.row, job.head, view.n_candidates,
+                const uint32_t taken = read_kept(s, args.selection, job.row, blockIdx.y, view.n_candidates,
                                                  min(view.room, args.stride), r.tokens);
                 written = put_in_order(s, r.bits, r.tokens, (int)taken, view.n_candidates, args.sizes.sink,
                                        args.positions + (uint64_t)job.list * args.stride);

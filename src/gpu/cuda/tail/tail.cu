@@ -16,7 +16,7 @@ static dci_status check(const dci_gpu_tail_args &a)
                                 DCI_GPU_MAX_PARTS);
         if (a.tail_at % 16 != 0)
                 return dci_fail(DCI_ERR_INVALID, "values begin at byte %d, expected a multiple of 16", a.tail_at);
-        if (a.n_sequences > UINT16_MAX || a.n_heads > UINT16_MAX / 2)
+        if (a.n_sequences > UINT16_MAX || DCI_GPU_LISTS(&a) > UINT16_MAX / 2)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d and %d", a.n_sequences,
                                 a.n_heads, UINT16_MAX, UINT16_MAX / 2);
         return DCI_OK;

@@ -59,9 +59,9 @@ template <int TILES> static __device__ __forceinline__ Job job_of(const dci_gpu_
 {
         const int n_sets = (a.group + 4 * TILES - 1) / (4 * TILES);
         Job job;
-        job.head = blockIdx.y / n_sets;
+        job.head = DCI_GPU_HEAD_OF(&a, blockIdx.y / n_sets);
         job.query = blockIdx.y % n_sets * 4 * TILES;
-        job.list = blockIdx.z * a.n_heads + job.head;
+        job.list = blockIdx.z * (gridDim.y / n_sets) + blockIdx.y / n_sets;
         job.row = __ldcg(a.rows + blockIdx.z);
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, __ldcg(a.n_tokens + blockIdx.z), __ldcg(a.n_grouped + blockIdx.z));
@@ -496,7 +496,7 @@ __launch_bounds__(WARPS * 32,
         sum_blocks<D, BITS, TILES, GROUP>(a, job, s);
         __syncthreads();
         leave_part(a, job.list, job.query, s.most, s.sum, s.out);
-        if (!is_last(a.arrived + job.list, gridDim.x * (gridDim.y / a.n_heads), &s.last))
+        if (!is_last(a.arrived + job.list, gridDim.x * (gridDim.y / DCI_GPU_LISTS(&a)), &s.last))
                 return;
         collect<D>(a, job, &s.out[0][0][0], s.total);
         __syncthreads();
@@ -509,7 +509,8 @@ template <int D, int BITS, int TILES, int GROUP>
 static cudaError_t launch(const dci_gpu_tail_args &args, const GpuStream &stream)
 {
         static_assert(sizeof(Shared<D, TILES>) <= DCI_GPU_CUDA_MIN_SHARED, "some device has less");
-        const dim3 grid((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + 4 * TILES - 1) / (4 * TILES))),
+        const dim3 grid((unsigned)args.n_parts,
+                        (unsigned)(DCI_GPU_LISTS(&args) * ((args.group + 4 * TILES - 1) / (4 * TILES))),
                         (unsigned)args.n_sequences);
         return launch_shared(stream, grid, WARPS * 32, sizeof(Shared<D, TILES>), tail_kernel<D, BITS, TILES, GROUP>,
                              args);

@@ -171,7 +171,7 @@ static __device__ __forceinline__ void end_block(const Args &a, int list, int fi
         running.leave(s, threadIdx.x / Shape<D>::SPAN);
         __syncthreads();
         leave_part(a, list, first, s.most, s.sum, s.out);
-        if (!is_last(a.arrived + list, gridDim.x * (gridDim.y / a.n_heads), &s.last))
+        if (!is_last(a.arrived + list, gridDim.x * (gridDim.y / DCI_GPU_LISTS(&a)), &s.last))
                 return;
         for (int i = 2 * threadIdx.x; i < a.group * D; i += 2 * WARPS * 32) {
                 const Merged merged = merge_parts<D>(a, list, i / D, i % D);
@@ -184,7 +184,7 @@ static __device__ __forceinline__ void end_block(const Args &a, int list, int fi
 /* Blocks: parts, then heads and their query heads by fours. */
 template <class Args> static inline dim3 grid_of(const Args &args)
 {
-        return dim3((unsigned)args.n_parts, (unsigned)(args.n_heads * ((args.group + QUERIES - 1) / QUERIES)),
+        return dim3((unsigned)args.n_parts, (unsigned)(DCI_GPU_LISTS(&args) * ((args.group + QUERIES - 1) / QUERIES)),
                     (unsigned)args.n_sequences);
 }
 
@@ -196,7 +196,7 @@ template <class Args> static dci_status check_lists(const Args &a)
         if (a.n_parts < 1 || a.n_parts > DCI_GPU_MAX_PARTS)
                 return dci_fail(DCI_ERR_INVALID, "lists are cut into %d parts, expected 1 to %d", a.n_parts,
                                 DCI_GPU_MAX_PARTS);
-        if (a.n_sequences > UINT16_MAX || a.n_heads > UINT16_MAX / 4)
+        if (a.n_sequences > UINT16_MAX || DCI_GPU_LISTS(&a) > UINT16_MAX / 4)
                 return dci_fail(DCI_ERR_LIMIT, "%d sequences of %d kv heads, expected at most %d and %d", a.n_sequences,
                                 a.n_heads, UINT16_MAX, UINT16_MAX / 4);
         return DCI_OK;

@@ -38,9 +38,9 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_sums_args &a)
 {
         const int n_sets = (a.group + QUERIES - 1) / QUERIES;
         Job job;
-        job.head = blockIdx.y / n_sets;
+        job.head = DCI_GPU_HEAD_OF(&a, blockIdx.y / n_sets);
         job.query = blockIdx.y % n_sets * QUERIES;
-        job.list = blockIdx.z * a.n_heads + job.head;
+        job.list = blockIdx.z * (gridDim.y / n_sets) + blockIdx.y / n_sets;
         job.row = __ldca(a.rows + blockIdx.z);
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, __ldca(a.n_tokens + blockIdx.z), __ldca(a.n_grouped + blockIdx.z));
