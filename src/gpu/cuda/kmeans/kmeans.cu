@@ -225,6 +225,8 @@ static __global__ void place_kernel(const __grid_constant__ KmCall call)
                 }
                 __syncwarp();
         }
+        for (int c = lane; c < h.padded; c += 32) /* for the next assignment */
+                places[c] = 0;
 }
 
 /* Sums of a cluster's rows as they are, or POINTS of their points; binary32 of `piece` of them, binary64 beyond: words
@@ -379,17 +381,19 @@ template <int DIM> static void queue_labels(KmQueue &queue, const KmCall &call, 
 {
         const int n_views = call.sizes.n_problems * call.n_segments;
         if (queue.error == cudaSuccess)
-                queue.error = dci_gpu_cuda_kmeans_assign(&call, queue.stream);
+                queue.error = call.wide ? dci_gpu_cuda_kmeans_wide(&call, queue.stream)
+                                        : dci_gpu_cuda_kmeans_assign(&call, queue.stream);
         queue.launch(settle_kernel<DIM>, dim3((unsigned)n_views), settle_threads, call, round, attempt);
         queue.launch(place_kernel, km_grid(call.n_tiles, n_views), km_warp_threads, call);
 }
 
-template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args, cudaStream_t stream)
+template <int DIM>
+static cudaError_t queue_all(const dci_gpu_cuda *cuda, const dci_gpu_kmeans_args &args, cudaStream_t stream)
 {
-        const KmCall rounds = km_call(args, true), whole = km_call(args, false);
+        const KmCall rounds = km_call(cuda, args, true), whole = km_call(cuda, args, false);
         const dim3 clusters = km_grid(args.n_clusters, rounds.sizes.n_problems),
                    shares = km_grid(rounds.padded, rounds.sizes.n_problems * rounds.n_segments);
-        KmQueue queue = {stream, dci_gpu_cuda_kmeans_prepare(&rounds, stream)};
+        KmQueue queue = {stream, dci_gpu_cuda_kmeans_prepare(&rounds, &whole, stream)};
         for (int round = 0; round < args.n_rounds; round++) {
                 queue_labels<DIM>(queue, rounds, round, -1);
                 if (args.centred != 0)
@@ -409,7 +413,6 @@ template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args,
 
 extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args)
 {
-        (void)gpu;
         if (dci_gpu_kmeans_takes(args) == 0)
                 return dci_fail(
                         DCI_ERR_LIMIT,
@@ -420,7 +423,7 @@ extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, con
         if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
         const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
-                return queue_all<dim.value>(*args, static_cast<cudaStream_t>(stream));
+                return queue_all<dim.value>(dci_gpu_cuda_of(gpu), *args, static_cast<cudaStream_t>(stream));
         });
         return dci_gpu_cuda_status(error, "clusters of %d tokens cannot be queued", args->n_rows);
 }

@@ -36,7 +36,7 @@ struct KmView {
         int32_t *labels, *counts, *sizes, *changed, *order, *starts, *state, *head_state;
         unsigned char *means;
         int n, k, first_row, first_cluster, padded, n_tiles;
-        bool is_f16, fused;
+        bool is_f16, fused, wide;
 };
 
 /* A call, and whether its launches are for segments. */
@@ -45,19 +45,24 @@ struct KmCall {
         dci_gpu_kmeans_parts parts;
         dci_gpu_kmeans_sizes sizes;
         int segment, n_segments, padded, n_tiles; /* rows and number of views of a problem; of a view */
+        bool wide;                                /* assigned by cuda/kmeans/kmeans_wide.cu, for which centres are packed */
 };
 
-static inline KmCall km_call(const dci_gpu_kmeans_args &args, bool of_segments)
+/* Whether groups of warps multiply so many elements by so many centres on this device. */
+extern "C" bool dci_gpu_cuda_kmeans_wide_takes(const dci_gpu_cuda *cuda, int dim, int padded);
+
+static inline KmCall km_call(const dci_gpu_cuda *cuda, const dci_gpu_kmeans_args &args, bool of_segments)
 {
         const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(&args);
-        return of_segments ? KmCall{args,
-                                    dci_gpu_kmeans_work(&args),
-                                    sizes,
-                                    sizes.segment,
-                                    sizes.n_segments,
-                                    sizes.segment_padded,
-                                    sizes.segment_tiles}
-                           : KmCall{args, dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles};
+        KmCall call = {args, dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles, false};
+        if (of_segments) {
+                call.segment = sizes.segment;
+                call.n_segments = sizes.n_segments;
+                call.padded = sizes.segment_padded;
+                call.n_tiles = sizes.segment_tiles;
+        }
+        call.wide = dci_gpu_cuda_kmeans_wide_takes(cuda, args.dim, call.padded);
+        return call;
 }
 
 /* View number `number`: the segments of a problem one after the other, and the parts of a head. */
@@ -117,6 +122,7 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         out.means = a.means + h * k * dim * 2;
         out.is_f16 = a.dtype == DCI_F16;
         out.fused = a.isa != DCI_ISA_SCALAR;
+        out.wide = call.wide;
         return out;
 }
 
@@ -180,12 +186,18 @@ template <int DIM> static __device__ __forceinline__ float km_norm2(const float 
         return __shfl_sync(km_all, km_tree(sum), 0);
 }
 
-/* Where element e of centre c is among those packed for matrix units: of eight centres and 32 elements, lane 4 g + i of
- * a warp has elements 8 i to 8 i + 7 of centre g, contiguously. */
-template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(int c, int e)
+/* Where element e of centre c is among those packed for matrix units. Points have, of 32 elements, 8 i to 8 i + 7 in lane
+ * i of four, which takes four of them to each of two products: as elements 2 i, 2 i + 1, 2 i + 8 and 2 i + 9 of 16. For
+ * warps that multiply on their own, lane 4 g + i has elements 8 i to 8 i + 7 of centre g, contiguously. WIDE: as products
+ * of groups take them from shared memory, eight elements of eight centres after another. */
+template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(bool wide, int c, int e)
 {
-        return ((uint64_t)(c / 8 * (DIM / 32) + e / 32) * 32 + (uint64_t)(4 * (c % 8) + e % 32 / 8)) * 8 +
-               (uint64_t)(e % 8);
+        const int of_four = e % 32 / 8, within = e % 8;
+        if (wide)
+                return (uint64_t)(c / 8 * (DIM / 8) + e / 32 * 4 + within / 2) * 64 +
+                       (uint64_t)(8 * (c % 8) + 2 * of_four + within % 2);
+        return ((uint64_t)(c / 8 * (DIM / 32) + e / 32) * 32 + (uint64_t)(4 * (c % 8) + of_four)) * 8 +
+               (uint64_t)within;
 }
 
 /* The greatest length of several, by bits: none is negative. */
@@ -206,7 +218,7 @@ template <int DIM> static __device__ __forceinline__ void km_put(const KmView &v
                 const float lost = x[t] - __half2float(half);
                 lost2 += lost * lost;
                 v.centres[(uint64_t)c * DIM + lane + 32 * t] = x[t];
-                v.packed[km_packed_at<DIM>(c, lane + 32 * t)] = __half_as_ushort(half);
+                v.packed[km_packed_at<DIM>(v.wide, c, lane + 32 * t)] = __half_as_ushort(half);
         }
 #pragma unroll
         for (int with = 16; with > 0; with /= 2)
@@ -238,9 +250,11 @@ static inline dim3 km_grid(int n, int n_views)
 
 /* cuda/kmeans/kmeans_prepare.cu: rows as points, and the centres that `rounds` begin with. Then, with segments, those of
  * all segments of a head together. */
-extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, cudaStream_t stream);
+extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, const KmCall *whole, cudaStream_t stream);
 extern "C" cudaError_t dci_gpu_cuda_kmeans_join(const KmCall *rounds, const KmCall *whole, cudaStream_t stream);
-/* cuda/kmeans/kmeans_assign.cu: labels of all rows, how many moved, and how many rows each tile has of each. */
+/* Labels of all rows, how many moved, and how many rows each tile has of each: cuda/kmeans/kmeans_assign.cu, and, for
+ * calls that say so, kmeans_wide.cu. */
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream);
+extern "C" cudaError_t dci_gpu_cuda_kmeans_wide(const KmCall *call, cudaStream_t stream);
 
 #endif

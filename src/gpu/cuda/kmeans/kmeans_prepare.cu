@@ -168,10 +168,12 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
                 return;
         if (lane == 0)
                 v.sizes[c] = v.changed[c] = 0;
+        for (int t = lane; t < v.n_tiles; t += 32) /* all of them, each by some warp */
+                v.counts[(uint64_t)c * v.n_tiles + t] = 0;
         if (c >= v.k) {
 #pragma unroll
                 for (int t = 0; t < DIM / 32; t++)
-                        v.packed[km_packed_at<DIM>(c, lane + 32 * t)] = 0;
+                        v.packed[km_packed_at<DIM>(v.wide, c, lane + 32 * t)] = 0;
                 if (lane == 0)
                         v.offsets[c] = km_nobody;
                 return;
@@ -210,9 +212,9 @@ static __global__ void join_kernel(const __grid_constant__ KmCall rounds, const 
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-template <int DIM> static cudaError_t queue_prepare(const KmCall &rounds, cudaStream_t stream)
+template <int DIM>
+static cudaError_t queue_prepare(const KmCall &rounds, const KmCall &heads, cudaStream_t stream)
 {
-        const KmCall heads = km_call(rounds.args, false);
         const int n = rounds.args.n_rows, n_problems = rounds.sizes.n_problems,
                   n_views = n_problems * rounds.n_segments;
         KmQueue queue = {stream, cudaSuccess};
@@ -228,10 +230,10 @@ template <int DIM> static cudaError_t queue_prepare(const KmCall &rounds, cudaSt
         return queue.error;
 }
 
-extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, cudaStream_t stream)
+extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, const KmCall *whole, cudaStream_t stream)
 {
         return with_dim(rounds->args.dim, cudaErrorInvalidValue,
-                        [&](auto dim) { return queue_prepare<dim.value>(*rounds, stream); });
+                        [&](auto dim) { return queue_prepare<dim.value>(*rounds, *whole, stream); });
 }
 
 template <int DIM> static cudaError_t queue_join(const KmCall &rounds, const KmCall &whole, cudaStream_t stream)

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copyright (c) 2026 the dci authors */
+/* From products of matrix units to labels (args/kmeans.h): what a lane keeps of them, when that decides, and canonical
+ * sums where it does not. Four lanes share a row. Of eight centres after another a lane has two, an even and an odd
+ * one, and keeps of all even ones and of all odd ones the greatest proposal, and the value of a second. */
+#ifndef DCI_GPU_CUDA_KMEANS_KMEANS_DECIDE_CUH
+#define DCI_GPU_CUDA_KMEANS_KMEANS_DECIDE_CUH
+
+#include "gpu/cuda/kmeans/kmeans.cuh"
+
+/* Bits of a proposal that are its number's: which eight centres it is of. */
+static __host__ __device__ __forceinline__ int km_number_bits(int padded)
+{
+        int bits = 0;
+        while ((padded / 8 - 1) >> bits > 0)
+                bits++;
+        return bits;
+}
+
+/* The greatest proposals of one row among a lane's even centres, and among its odd ones; each has a number in its last
+ * bits, so that a proposal costs a few instructions without a branch. */
+struct KmProposals {
+        float first[2], second[2];
+
+        __device__ __forceinline__ void begin()
+        {
+                first[0] = first[1] = second[0] = second[1] = -FLT_MAX;
+        }
+
+        __device__ __forceinline__ void take(float even, float odd, uint32_t keep, uint32_t number)
+        {
+                const float scores[2] = {__uint_as_float((__float_as_uint(even) & keep) | number),
+                                         __uint_as_float((__float_as_uint(odd) & keep) | number)};
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                        second[i] = fmaxf(second[i], fminf(first[i], scores[i]));
+                        first[i] = fmaxf(first[i], scores[i]);
+                }
+        }
+};
+
+/* Twice what a proposal may be off from the canonical score, from above: what the point and the centres have lost to
+ * rounding to f16; sums in binary32 in any order, cut or rounded, canonical ones besides; the difference to the offset;
+ * and the last bits, which are a number's. Lengths are themselves rounded. */
+template <int DIM>
+static __device__ __forceinline__ float km_slack(const float2 &bounds, float longest, float most_lost, int bits)
+{
+        const float gamma = (4.0f * DIM + 320.0f) * 0x1p-24f, least = 0x1p-60f;
+        const float length = bounds.x * 1.001f + least, lost = bounds.y * 1.001f + least;
+        const float most = longest * 1.001f + least, lost_there = most_lost * 1.001f + least;
+        const float numbered = __int_as_float((127 - 23 + bits) << 23) * 1.0625f;
+        const float bound = lost * most + (length + lost) * lost_there + gamma * (length + lost) * (most + lost_there) +
+                            (0x1p-21f + numbered) * (length * most + most * most);
+        return 2.0f * bound;
+}
+
+/* A row in doubt, and what may be its centre: of lane c of four, an even centre in the lower half of a word, an odd one
+ * in the upper half. */
+constexpr uint32_t km_none = 0x7fff, km_all_of_them = 0x8000; /* no candidate; all centres of the lane's are */
+struct KmDoubt {
+        uint32_t candidates[4];
+        int32_t row;
+};
+
+/* What four lanes know of a row; needs all lanes of the warp. */
+struct KmOutcome {
+        int n;               /* candidates; 1: its centre is certain, and `is_own` says which lane has it */
+        bool is_own;
+        int32_t own;
+        uint32_t candidates; /* the lane's, as in KmDoubt */
+
+        __device__ __forceinline__ KmOutcome(const KmProposals &tops, float slack, uint32_t keep)
+        {
+                const uint32_t c = threadIdx.x & 3;
+                float best = fmaxf(tops.first[0], tops.first[1]);
+                best = fmaxf(best, __shfl_xor_sync(km_all, best, 1));
+                best = fmaxf(best, __shfl_xor_sync(km_all, best, 2));
+                const float least = best - slack;
+                n = own = 0;
+                candidates = 0;
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                        const bool one = tops.first[i] >= least, more = tops.second[i] >= least;
+                        const uint32_t centre = (__float_as_uint(tops.first[i]) & ~keep) * 8 + 2 * c + i;
+                        n += one + more;
+                        own = one ? (int32_t)centre : own;
+                        candidates |= (more ? km_all_of_them : one ? centre : km_none) << (16 * i);
+                }
+                is_own = n == 1;
+                n += __shfl_xor_sync(km_all, n, 1);
+                n += __shfl_xor_sync(km_all, n, 2);
+        }
+};
+
+/* A row's label to memory, and its cluster one more. Says nothing of how many moved. */
+static __device__ __forceinline__ void km_leave(const KmView &h, int row, int32_t before, int32_t now)
+{
+        atomicAdd(h.counts + (uint64_t)(row / km_tile) * h.padded + now, 1);
+        atomicAdd(h.sizes + now, 1);
+        if (before == now)
+                return;
+        h.labels[row] = now;
+        h.changed[now] = 1;
+        if (before >= 0 && before < h.k) /* else of another view */
+                h.changed[before] = 1;
+}
+
+/* Labels of rows `row` and row + 8, or doubts; needs all lanes of the warp. */
+template <int DIM>
+static __device__ __forceinline__ void km_find_labels(const KmView &h, const KmProposals (&tops)[2], int row,
+                                                      float longest, float most_lost, uint32_t keep, KmDoubt *doubts,
+                                                      int32_t *n_doubts)
+{
+        const int lane = (int)threadIdx.x & 31;
+        int n_moved = 0;
+        float2 bounds[2];
+        int32_t before[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+                bounds[r] = h.bounds[min(row + 8 * r, h.n - 1)];
+                before[r] = h.labels[min(row + 8 * r, h.n - 1)];
+        }
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+                const bool here = row + 8 * r < h.n;
+                const KmOutcome outcome(tops[r], km_slack<DIM>(bounds[r], longest, most_lost, __popc(~keep)), keep);
+                const bool certain = here && outcome.n == 1 && outcome.is_own, doubt = here && outcome.n > 1;
+                if (certain)
+                        km_leave(h, row + 8 * r, before[r], outcome.own);
+                n_moved += __popc(__ballot_sync(km_all, certain && before[r] != outcome.own));
+                int at = 0;
+                if (doubt && (lane & 3) == 0)
+                        at = atomicAdd(n_doubts, 1);
+                at = __shfl_sync(km_all, at, lane & 28);
+                if (doubt)
+                        doubts[at].candidates[lane & 3] = outcome.candidates;
+                if (doubt && (lane & 3) == 0)
+                        doubts[at].row = row + 8 * r;
+        }
+        if (lane == 0 && n_moved > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, n_moved);
+}
+
+/* The best of candidates so far, by half a warp; equal ones by number. */
+struct KmBest {
+        float score;
+        int32_t at;
+
+        __device__ __forceinline__ void take(float other, int32_t there)
+        {
+                if (other > score || (other == score && there < at)) {
+                        score = other;
+                        at = there;
+                }
+        }
+};
+
+/* The canonical score of a centre, by half a warp; both halves get their own. */
+template <int DIM>
+static __device__ __forceinline__ float km_score(const KmView &h, const float (&point)[DIM / 16], int centre)
+{
+        const float *at = h.centres + (uint64_t)centre * DIM + (threadIdx.x & 15);
+        float sum = 0.0f;
+#pragma unroll
+        for (int t = 0; t < DIM / 16; t++)
+                sum = km_step(point[t], __ldcg(at + 16 * t), sum, h.fused);
+        return __fsub_rn(km_tree(sum), __ldcg(h.offsets + centre));
+}
+
+/* A row in doubt gets its label, by a warp: one half has even centres, the other one odd ones. */
+template <int DIM>
+static __device__ __forceinline__ void km_decide(const KmView &h, const KmDoubt &doubt, const float *row_mean,
+                                                 const float *middle)
+{
+        constexpr int at_once = 4;
+        const int l = (int)threadIdx.x & 15, half = (int)threadIdx.x >> 4 & 1, row = doubt.row;
+        const float scale = __ldcg(h.scales + row);
+        float point[DIM / 16];
+#pragma unroll
+        for (int t = 0; t < DIM / 16; t++)
+                point[t] = km_point(km_element(h, row, l + 16 * t), row_mean[l + 16 * t], scale, middle[l + 16 * t]);
+        KmBest best = {-FLT_MAX, DCI_GPU_KMEANS_MOST};
+        for (int c = 0; c < 4; c++) {
+                const uint32_t both = doubt.candidates[c];
+                if (both == (km_none | km_none << 16)) /* the same for all, as what follows */
+                        continue;
+                if ((both & (km_all_of_them | km_all_of_them << 16)) == 0) {
+                        const int32_t centre = (int32_t)(both >> (16 * half) & 0xffff);
+                        const float score = km_score<DIM>(h, point, centre == (int32_t)km_none ? 0 : centre);
+                        if (centre != (int32_t)km_none)
+                                best.take(score, centre);
+                        continue;
+                }
+                for (int first = 2 * c; first < h.k; first += 8 * at_once) {
+                        float scores[at_once];
+#pragma unroll
+                        for (int i = 0; i < at_once; i++)
+                                scores[i] = km_score<DIM>(h, point, min(first + 8 * i + half, h.k - 1));
+#pragma unroll
+                        for (int i = 0; i < at_once; i++)
+                                if (first + 8 * i + half < h.k)
+                                        best.take(scores[i], first + 8 * i + half);
+                }
+        }
+        best.take(__shfl_xor_sync(km_all, best.score, 16), __shfl_xor_sync(km_all, best.at, 16));
+        if ((threadIdx.x & 31) != 0)
+                return;
+        const int32_t before = h.labels[row];
+        km_leave(h, row, before, best.at);
+        if (before != best.at)
+                atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, 1);
+}
+
+#endif
