@@ -180,9 +180,9 @@ static __device__ __forceinline__ void ptx_mma_bf16(float (&d)[4], uint32_t a0, 
 
 /* Products of four warps: D (64 x N) of A (64 x 16), of which each warp has 16 rows in registers, and B (16 x N) in shared
  * memory, of binary16: eight elements of a column are contiguous, those of eight columns after another, the next eight
- * elements after them, and the next eight columns EIGHT bytes on. After ptx_group_begin come products, then ptx_group_end,
- * which waits for them; `fresh` says that D was nothing before. Machines that have no such instruction multiply warp by
- * warp: the same sums, rounded elsewhere. */
+ * elements after them, and the next eight columns EIGHT bytes on. After ptx_group_begin come products, then ptx_group_end;
+ * they are there when ptx_group_wait has waited for all but the LATER last ones that have ended. `fresh` says that D was
+ * nothing before. Machines that have no such instruction multiply warp by warp: the same sums, rounded elsewhere. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <int K> static __device__ __forceinline__ void ptx_group_hold(float (&d)[K])
 {
@@ -197,10 +197,14 @@ template <int K> static __device__ __forceinline__ void ptx_group_begin(float (&
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-template <int K> static __device__ __forceinline__ void ptx_group_end(float (&d)[K])
+static __device__ __forceinline__ void ptx_group_end()
 {
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+template <int LATER, int K> static __device__ __forceinline__ void ptx_group_wait(float (&d)[K])
+{
+        asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
         ptx_group_hold(d);
 }
 
@@ -218,24 +222,21 @@ static __device__ __forceinline__ void ptx_group_step(float (&d)[16], uint32_t a
                      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(more));
 }
 
-static __device__ __forceinline__ void ptx_group_step(float (&d)[48], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+static __device__ __forceinline__ void ptx_group_step(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                                       uint64_t b, int more)
 {
-        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %53, 0;\n\t"
-                     "wgmma.mma_async.sync.aligned.m64n96k16.f32.f16.f16 {"
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
                      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
                      "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
-                     "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
-                     "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}, "
-                     "{%48, %49, %50, %51}, %52, p, 1, 1, 0;\n\t}"
+                     "%24, %25, %26, %27, %28, %29, %30, %31}, "
+                     "{%32, %33, %34, %35}, %36, p, 1, 1, 0;\n\t}"
                      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
                        "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
                        "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
                        "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
                        "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
-                       "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]),
-                       "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-                       "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+                       "+f"(d[30]), "+f"(d[31])
                      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(more));
 }
 
@@ -256,7 +257,11 @@ template <int K> static __device__ __forceinline__ void ptx_group_begin(float (&
                 d[i] = 0.0f;
 }
 
-template <int K> static __device__ __forceinline__ void ptx_group_end(float (&)[K])
+static __device__ __forceinline__ void ptx_group_end()
+{
+}
+
+template <int LATER, int K> static __device__ __forceinline__ void ptx_group_wait(float (&)[K])
 {
 }
 

@@ -45,7 +45,8 @@ struct KmCall {
         dci_gpu_kmeans_parts parts;
         dci_gpu_kmeans_sizes sizes;
         int segment, n_segments, padded, n_tiles; /* rows and number of views of a problem; of a view */
-        bool wide;                                /* assigned by cuda/kmeans/kmeans_wide.cu, for which centres are packed */
+        int multiprocessors;
+        bool wide; /* assigned by cuda/kmeans/kmeans_wide.cu, for which centres are packed */
 };
 
 /* Whether groups of warps multiply so many elements by so many centres on this device. */
@@ -54,7 +55,8 @@ extern "C" bool dci_gpu_cuda_kmeans_wide_takes(const dci_gpu_cuda *cuda, int dim
 static inline KmCall km_call(const dci_gpu_cuda *cuda, const dci_gpu_kmeans_args &args, bool of_segments)
 {
         const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(&args);
-        KmCall call = {args, dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles, false};
+        KmCall call = {args,        dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded,
+                       sizes.tiles, cuda->multiprocessors,      false};
         if (of_segments) {
                 call.segment = sizes.segment;
                 call.n_segments = sizes.n_segments;

@@ -19,8 +19,8 @@ template <int DIM> struct KmShared {
         __align__(16) unsigned char stage[2][KmShape<DIM>::stage_bytes];
         __align__(16) float offsets[2][KmShape<DIM>::centres];
         float middle[DIM], row_mean[DIM];
-        KmDoubt doubts[km_tile];
-        int32_t n_doubts, view;
+        KmDoubt doubts[KmShape<DIM>::n_warps][16 * KmShape<DIM>::row_tiles];
+        int32_t view;
 };
 
 template <int DIM> static __device__ __forceinline__ void bring_stage(KmShared<DIM> &s, const KmView &h, int number)
@@ -117,10 +117,8 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
                 s.middle[i] = before.middle[i];
                 s.row_mean[i] = before.row_mean[i];
         }
-        if (threadIdx.x == 0) {
-                s.n_doubts = 0;
+        if (threadIdx.x == 0)
                 s.view = (int32_t)blockIdx.y;
-        }
         __syncthreads(); /* the view's number is there */
 #pragma unroll
         for (int t = 0; t < n_tiles; t++)
@@ -131,16 +129,13 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
         const KmView h = km_view(call, s.view);
         const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]),
                     most_lost = __int_as_float(h.state[DCI_GPU_KMEANS_LOST]);
+        int n_doubts = 0;
 #pragma unroll
         for (int t = 0; t < n_tiles; t++)
-                km_find_labels<DIM>(h, tops[t], first_row + (warp * n_tiles + t) * 16 + (lane >> 2), longest, most_lost,
-                                    keep, s.doubts, &s.n_doubts);
-        __syncthreads();
-        const int n_doubts = s.n_doubts;
-        for (int i = warp; i < n_doubts; i += KmShape<DIM>::n_warps)
-                km_decide<DIM>(h, s.doubts[i], s.row_mean, s.middle);
-        if (threadIdx.x == 0 && n_doubts > 0)
-                atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, n_doubts);
+                n_doubts = km_find_labels<DIM>(h, tops[t], first_row + (warp * n_tiles + t) * 16 + (lane >> 2), longest,
+                                               most_lost, keep, s.doubts[warp], n_doubts);
+        for (int i = 0; i < n_doubts; i++)
+                km_decide<DIM>(h, s.doubts[warp][i], s.row_mean, s.middle);
 }
 
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)

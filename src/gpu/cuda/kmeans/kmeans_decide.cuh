@@ -64,7 +64,7 @@ struct KmDoubt {
 
 /* What four lanes know of a row; needs all lanes of the warp. */
 struct KmOutcome {
-        int n;               /* candidates; 1: its centre is certain, and `is_own` says which lane has it */
+        int n; /* candidates; 1: its centre is certain, and `is_own` says which lane has it */
         bool is_own;
         int32_t own;
         uint32_t candidates; /* the lane's, as in KmDoubt */
@@ -105,14 +105,14 @@ static __device__ __forceinline__ void km_leave(const KmView &h, int row, int32_
                 h.changed[before] = 1;
 }
 
-/* Labels of rows `row` and row + 8, or doubts; needs all lanes of the warp. */
+/* Labels of rows `row` and row + 8, or doubts, which the warp appends to n_doubts of its own; returns their number. */
 template <int DIM>
-static __device__ __forceinline__ void km_find_labels(const KmView &h, const KmProposals (&tops)[2], int row,
-                                                      float longest, float most_lost, uint32_t keep, KmDoubt *doubts,
-                                                      int32_t *n_doubts)
+static __device__ __forceinline__ int km_find_labels(const KmView &h, const KmProposals (&tops)[2], int row,
+                                                     float longest, float most_lost, uint32_t keep, KmDoubt *doubts,
+                                                     int n_doubts)
 {
         const int lane = (int)threadIdx.x & 31;
-        int n_moved = 0;
+        int n_moved = 0, n_new = 0;
         float2 bounds[2];
         int32_t before[2];
 #pragma unroll
@@ -128,17 +128,20 @@ static __device__ __forceinline__ void km_find_labels(const KmView &h, const KmP
                 if (certain)
                         km_leave(h, row + 8 * r, before[r], outcome.own);
                 n_moved += __popc(__ballot_sync(km_all, certain && before[r] != outcome.own));
-                int at = 0;
-                if (doubt && (lane & 3) == 0)
-                        at = atomicAdd(n_doubts, 1);
-                at = __shfl_sync(km_all, at, lane & 28);
+                const unsigned in_doubt = __ballot_sync(km_all, doubt && (lane & 3) == 0);
+                KmDoubt *to = doubts + n_doubts + n_new + __popc(in_doubt & ((1u << (lane & 28)) - 1));
                 if (doubt)
-                        doubts[at].candidates[lane & 3] = outcome.candidates;
+                        to->candidates[lane & 3] = outcome.candidates;
                 if (doubt && (lane & 3) == 0)
-                        doubts[at].row = row + 8 * r;
+                        to->row = row + 8 * r;
+                n_new += __popc(in_doubt);
         }
         if (lane == 0 && n_moved > 0)
                 atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, n_moved);
+        if (lane == 0 && n_new > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, n_new);
+        __syncwarp(); /* they are there */
+        return n_doubts + n_new;
 }
 
 /* The best of candidates so far, by half a warp; equal ones by number. */
@@ -172,7 +175,7 @@ template <int DIM>
 static __device__ __forceinline__ void km_decide(const KmView &h, const KmDoubt &doubt, const float *row_mean,
                                                  const float *middle)
 {
-        constexpr int at_once = 4;
+        constexpr int at_once = DIM == 256 ? 4 : 8;
         const int l = (int)threadIdx.x & 15, half = (int)threadIdx.x >> 4 & 1, row = doubt.row;
         const float scale = __ldcg(h.scales + row);
         float point[DIM / 16];

@@ -136,7 +136,10 @@ static inline void ptx_mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_
 template <int K> static inline void ptx_group_begin(float (&)[K])
 {
 }
-template <int K> static inline void ptx_group_end(float (&)[K])
+static inline void ptx_group_end()
+{
+}
+template <int LATER, int K> static inline void ptx_group_wait(float (&)[K])
 {
 }
 template <int N, int EIGHT>
