@@ -15,7 +15,7 @@
 #include "gpu/cuda/launch.cuh"
 
 constexpr unsigned km_all = 0xffffffffu;
-constexpr int km_tile = DCI_GPU_KMEANS_TILE;
+constexpr int km_tile = DCI_GPU_KMEANS_TILE, km_span = DCI_GPU_KMEANS_SPAN;
 /* As src/cluster/kmeans_internal.h and kmeans_step.c. */
 constexpr float km_most_norm2 = FLT_MAX / 256.0f, km_least_norm2 = 0x1p-80f, km_least_fit = 0x1p-36f;
 /* The offset of centres that only fill up: finite, since proposals have numbers in their last bits. */
@@ -35,7 +35,7 @@ struct KmView {
         uint16_t *packed;
         int32_t *labels, *counts, *sizes, *changed, *order, *starts, *state, *head_state;
         unsigned char *means;
-        int n, k, first_row, first_cluster, padded, n_tiles;
+        int n, k, first_row, first_cluster, padded, n_tiles, n_spans;
         bool is_f16, fused, wide;
 };
 
@@ -44,7 +44,7 @@ struct KmCall {
         dci_gpu_kmeans_args args;
         dci_gpu_kmeans_parts parts;
         dci_gpu_kmeans_sizes sizes;
-        int segment, n_segments, padded, n_tiles; /* rows and number of views of a problem; of a view */
+        int segment, n_segments, padded, n_tiles, n_spans; /* rows and number of views of a problem; of a view */
         int multiprocessors;
         bool wide; /* assigned by cuda/kmeans/kmeans_wide.cu, for which centres are packed */
 };
@@ -55,13 +55,14 @@ extern "C" bool dci_gpu_cuda_kmeans_wide_takes(const dci_gpu_cuda *cuda, int dim
 static inline KmCall km_call(const dci_gpu_cuda *cuda, const dci_gpu_kmeans_args &args, bool of_segments)
 {
         const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(&args);
-        KmCall call = {args,        dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded,
-                       sizes.tiles, cuda->multiprocessors,      false};
+        KmCall call = {args,        dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles,
+                       sizes.spans, cuda->multiprocessors,      false};
         if (of_segments) {
                 call.segment = sizes.segment;
                 call.n_segments = sizes.n_segments;
                 call.padded = sizes.segment_padded;
                 call.n_tiles = sizes.segment_tiles;
+                call.n_spans = sizes.segment_spans;
         }
         call.wide = dci_gpu_cuda_kmeans_wide_takes(cuda, args.dim, call.padded);
         return call;
@@ -92,6 +93,7 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         out.k = (int)((uint64_t)own_k * (uint64_t)(out.first_row + out.n) / (uint64_t)n) - out.first_cluster;
         out.padded = call.padded;
         out.n_tiles = (out.n + km_tile - 1) / km_tile;
+        out.n_spans = (out.n_tiles + km_span - 1) / km_span;
         const uint64_t row = h * (uint64_t)a.n_rows + (uint64_t)out.first_row,
                        of_head = begin + (uint64_t)out.first_row;
         out.rows = a.rows + (uint64_t)head * a.head_step + of_head * a.row_step;
@@ -106,7 +108,8 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
                              (DCI_GPU_KMEANS_GROUP * dim / 8);
         out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) +
                      (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_tiles;
-        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) + slot;
+        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) +
+                    (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_spans;
         out.changed = reinterpret_cast<int32_t *>(a.work + parts.changed) + slot;
         out.centres = reinterpret_cast<float *>(a.work + parts.centres) + slot * dim;
         out.packed = reinterpret_cast<uint16_t *>(a.work + parts.packed) + slot * dim;
@@ -143,6 +146,12 @@ static __device__ __forceinline__ float km_element(const KmView &h, int row, int
 {
         const unsigned char *at = h.rows + (uint64_t)row * h.row_step;
         return km_widen(__ldg(reinterpret_cast<const uint16_t *>(at) + element), h.is_f16);
+}
+
+/* What a row of that squared length is multiplied by. */
+static __device__ __forceinline__ float km_scale(float norm2)
+{
+        return __fdiv_rn(1.0f, __fsqrt_rn(norm2));
 }
 
 /* In unit length. Rows that are not centred have a mean of zero. */

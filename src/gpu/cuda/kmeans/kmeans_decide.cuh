@@ -96,7 +96,7 @@ struct KmOutcome {
 static __device__ __forceinline__ void km_leave(const KmView &h, int row, int32_t before, int32_t now)
 {
         atomicAdd(h.counts + (uint64_t)(row / km_tile) * h.padded + now, 1);
-        atomicAdd(h.sizes + now, 1);
+        atomicAdd(h.sizes + row / (km_tile * km_span) * h.padded + now, 1);
         if (before == now)
                 return;
         h.labels[row] = now;
