@@ -227,12 +227,13 @@ static __global__ void __launch_bounds__(settle_threads, 1)
  * next assignment needs them. */
 static __global__ void __launch_bounds__(place_threads) place_kernel(const __grid_constant__ KmCall call)
 {
-        PTX_DYNAMIC_SHARED(16, int32_t, places); /* [tile][cluster] */
+        PTX_DYNAMIC_SHARED(16, int32_t, places); /* by cluster: of the span; and, [tile][cluster], how far on */
         const KmView h = km_view(call, (int)blockIdx.y);
         const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, span = (int)blockIdx.x,
                   tile = span * km_span + warp;
         if (span >= h.n_spans || h.state[DCI_GPU_KMEANS_FRESH] == 0) /* the same for all */
                 return;
+        uint16_t *further = reinterpret_cast<uint16_t *>(places + h.padded);
         int32_t labels[km_tile / 32];
 #pragma unroll
         for (int i = 0; i < km_tile / 32; i++) {
@@ -241,13 +242,14 @@ static __global__ void __launch_bounds__(place_threads) place_kernel(const __gri
         }
         for (int c = (int)threadIdx.x; c < h.k; c += place_threads) {
                 int32_t *counts = h.counts + (uint64_t)(span * km_span) * h.padded + c, n[km_span];
-                int at = h.sizes[span * h.padded + c];
+                int at = 0;
+                places[c] = h.sizes[span * h.padded + c];
 #pragma unroll
                 for (int t = 0; t < km_span; t++)
                         n[t] = span * km_span + t < h.n_tiles ? counts[t * h.padded] : 0;
 #pragma unroll
                 for (int t = 0; t < km_span; t++) {
-                        places[t * h.padded + c] = at;
+                        further[t * h.padded + c] = (uint16_t)at;
                         at += n[t];
                         if (n[t] != 0)
                                 counts[t * h.padded] = 0;
@@ -255,17 +257,17 @@ static __global__ void __launch_bounds__(place_threads) place_kernel(const __gri
                 h.sizes[span * h.padded + c] = 0;
         }
         __syncthreads();
-        int32_t *own = places + warp * h.padded;
+        further += warp * h.padded;
 #pragma unroll
         for (int i = 0; i < km_tile / 32; i++) {
                 const int label = labels[i];
                 const unsigned same = __match_any_sync(km_all, label);
-                const int before = __popc(same & ((1u << lane) - 1)), place = label < 0 ? 0 : own[label];
+                const int before = __popc(same & ((1u << lane) - 1)), place = label < 0 ? 0 : further[label];
                 __syncwarp();
                 if (label >= 0) {
-                        h.order[place + before] = tile * km_tile + 32 * i + lane;
+                        h.order[places[label] + place + before] = tile * km_tile + 32 * i + lane;
                         if (before == 0)
-                                own[label] = place + __popc(same);
+                                further[label] = (uint16_t)(place + __popc(same));
                 }
                 __syncwarp();
         }
@@ -428,7 +430,7 @@ template <int DIM> static void queue_labels(KmQueue &queue, const KmCall &call, 
         queue.launch(settle_kernel<DIM>, dim3((unsigned)n_views), settle_threads, call, round, attempt);
         if (queue.error == cudaSuccess)
                 queue.error = launch_shared({queue.stream, false}, dim3((unsigned)call.n_spans, (unsigned)n_views),
-                                            place_threads, (size_t)call.padded * km_span * 4, place_kernel, call);
+                                            place_threads, (size_t)call.padded * (4 + 2 * km_span), place_kernel, call);
 }
 
 template <int DIM>

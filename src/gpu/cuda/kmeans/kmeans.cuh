@@ -77,9 +77,10 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         const int problem = number / call.n_segments, segment = number - problem * call.n_segments,
                   n_parts = call.sizes.n_parts, head = problem / n_parts, part = problem - head * n_parts;
         const uint64_t h = (uint64_t)problem, k = (uint64_t)a.n_clusters, dim = (uint64_t)a.dim,
-                       all = (uint64_t)call.sizes.all_rows, begin = all * (uint64_t)part / (uint64_t)n_parts;
-        const int n = (int)(all * (uint64_t)(part + 1) / (uint64_t)n_parts - begin),
-                  own_k = n == a.n_rows ? a.n_clusters : max(n / a.cluster_rows, 1);
+                       all = (uint64_t)call.sizes.all_rows,
+                       begin = n_parts > 1 ? all * (uint64_t)part / (uint64_t)n_parts : 0,
+                       end = n_parts > 1 ? all * (uint64_t)(part + 1) / (uint64_t)n_parts : all;
+        const int n = (int)(end - begin), own_k = n == a.n_rows ? a.n_clusters : max(n / a.cluster_rows, 1);
         /* Centres of segments come first. */
         const uint64_t before = !of_segments && call.sizes.n_segments > 1
                                         ? (uint64_t)call.sizes.n_problems * (uint64_t)call.sizes.n_segments *
@@ -89,8 +90,9 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         KmView out;
         out.first_row = segment * call.segment;
         out.n = max(min(call.segment, n - out.first_row), 0);
-        out.first_cluster = (int)((uint64_t)own_k * (uint64_t)out.first_row / (uint64_t)n);
-        out.k = (int)((uint64_t)own_k * (uint64_t)(out.first_row + out.n) / (uint64_t)n) - out.first_cluster;
+        out.first_cluster = of_segments ? (int)((uint64_t)own_k * (uint64_t)out.first_row / (uint64_t)n) : 0;
+        out.k = (of_segments ? (int)((uint64_t)own_k * (uint64_t)(out.first_row + out.n) / (uint64_t)n) : own_k) -
+                out.first_cluster;
         out.padded = call.padded;
         out.n_tiles = (out.n + km_tile - 1) / km_tile;
         out.n_spans = (out.n_tiles + km_span - 1) / km_span;

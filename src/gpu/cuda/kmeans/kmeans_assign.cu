@@ -52,28 +52,32 @@ static __device__ __forceinline__ void propose(KmShared<DIM> &s, const KmCall &c
                 __syncthreads(); /* it is there, and the one before has been read */
                 if (stage + 1 < n_stages)
                         bring_stage(s, km_view(call, s.view), stage + 1);
-#pragma unroll 2
-                for (int eight = 0; eight < per / 8; eight++) {
-                        const uint32_t number = (uint32_t)(stage * (per / 8) + eight);
-                        const float2 offsets = reinterpret_cast<const float2 *>(s.offsets[stage & 1])[4 * eight + c];
-                        float sums[n_tiles][4] = {};
+                for (int eight = 0; eight < per / 8; eight += 2) {
+                        const uint4 *packed = reinterpret_cast<const uint4 *>(s.stage[stage & 1]) + eight * DIM + lane;
+                        const float2 *offsets = reinterpret_cast<const float2 *>(s.offsets[stage & 1]) + 4 * eight + c;
+                        const float2 first = offsets[0], second = offsets[4];
+                        float sums[n_tiles][2][4] = {};
 #pragma unroll
-                        for (int j = 0; j < DIM / 32; j++) {
-                                const uint4 b = reinterpret_cast<const uint4 *>(
-                                        s.stage[stage & 1])[(eight * (DIM / 32) + j) * 32 + lane];
+                        for (int i = 0; i < 2; i++)
 #pragma unroll
-                                for (int t = 0; t < n_tiles; t++) {
-                                        const uint4 &x = points[t][0][j], &y = points[t][1][j];
-                                        ptx_mma_f16(sums[t], x.x, y.x, x.y, y.y, b.x, b.y);
-                                        ptx_mma_f16(sums[t], x.z, y.z, x.w, y.w, b.z, b.w);
+                                for (int j = 0; j < DIM / 32; j++) {
+                                        const uint4 b = packed[(i * (DIM / 32) + j) * 32];
+#pragma unroll
+                                        for (int t = 0; t < n_tiles; t++) {
+                                                const uint4 &x = points[t][0][j], &y = points[t][1][j];
+                                                ptx_mma_f16(sums[t][i], x.x, y.x, x.y, y.y, b.x, b.y);
+                                                ptx_mma_f16(sums[t][i], x.z, y.z, x.w, y.w, b.z, b.w);
+                                        }
                                 }
-                        }
 #pragma unroll
                         for (int t = 0; t < n_tiles; t++)
 #pragma unroll
-                                for (int r = 0; r < 2; r++)
-                                        tops[t][r].take(sums[t][2 * r] - offsets.x, sums[t][2 * r + 1] - offsets.y,
-                                                        keep, number);
+                                for (int r = 0; r < 2; r++) {
+                                        const float *x = sums[t][0] + 2 * r, *y = sums[t][1] + 2 * r;
+                                        const uint32_t number = (uint32_t)(stage * (per / 8) + eight);
+                                        tops[t][r].take(0, x[0] - first.x, y[0] - second.x, keep, number);
+                                        tops[t][r].take(1, x[1] - first.y, y[1] - second.y, keep, number);
+                                }
                 }
         }
 }

@@ -17,31 +17,31 @@ static __host__ __device__ __forceinline__ int km_number_bits(int padded)
         return bits;
 }
 
-/* The greatest proposals of one row among a lane's even centres, and among its odd ones; each has a number in its last
- * bits, so that a proposal costs a few instructions without a branch. */
+/* The greatest proposals of one row among a lane's even centres, and among its odd ones, each with a number in its last
+ * bits, and the value of a second. A proposal costs a few instructions without a branch. The lesser of two is their sum
+ * less the greater one where that is as good: units that add are idle, those that compare are not. */
 struct KmProposals {
         float first[2], second[2];
 
         __device__ __forceinline__ void begin()
         {
-                first[0] = first[1] = second[0] = second[1] = -FLT_MAX;
+                first[0] = first[1] = second[0] = second[1] = -km_nobody;
         }
 
-        __device__ __forceinline__ void take(float even, float odd, uint32_t keep, uint32_t number)
+        /* Of two times eight centres: x of those of that number, y of the next ones, i: whether they are odd. */
+        __device__ __forceinline__ void take(int i, float x, float y, uint32_t keep, uint32_t number)
         {
-                const float scores[2] = {__uint_as_float((__float_as_uint(even) & keep) | number),
-                                         __uint_as_float((__float_as_uint(odd) & keep) | number)};
-#pragma unroll
-                for (int i = 0; i < 2; i++) {
-                        second[i] = fmaxf(second[i], fminf(first[i], scores[i]));
-                        first[i] = fmaxf(first[i], scores[i]);
-                }
+                const float a = __uint_as_float((__float_as_uint(x) & keep) | number),
+                            b = __uint_as_float((__float_as_uint(y) & keep) | (number + 1)), greater = fmaxf(a, b),
+                            lesser = __fsub_rn(__fadd_rn(a, b), greater), before = first[i];
+                first[i] = fmaxf(before, greater);
+                second[i] = fmaxf(second[i], fmaxf(lesser, __fsub_rn(__fadd_rn(before, greater), first[i])));
         }
 };
 
 /* Twice what a proposal may be off from the canonical score, from above: what the point and the centres have lost to
- * rounding to f16; sums in binary32 in any order, cut or rounded, canonical ones besides; the difference to the offset;
- * and the last bits, which are a number's. Lengths are themselves rounded. */
+ * rounding to f16; sums in binary32 in any order, cut or rounded, canonical ones besides; the differences to the offset
+ * and, of a second, to a sum; and the last bits, which are a number's. Lengths are themselves rounded. */
 template <int DIM>
 static __device__ __forceinline__ float km_slack(const float2 &bounds, float longest, float most_lost, int bits)
 {
@@ -50,7 +50,7 @@ static __device__ __forceinline__ float km_slack(const float2 &bounds, float lon
         const float most = longest * 1.001f + least, lost_there = most_lost * 1.001f + least;
         const float numbered = __int_as_float((127 - 23 + bits) << 23) * 1.0625f;
         const float bound = lost * most + (length + lost) * lost_there + gamma * (length + lost) * (most + lost_there) +
-                            (0x1p-21f + numbered) * (length * most + most * most);
+                            (0x1p-20f + numbered) * (length * most + most * most);
         return 2.0f * bound;
 }
 

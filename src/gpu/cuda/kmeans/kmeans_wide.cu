@@ -81,13 +81,17 @@ template <int DIM> struct KmGroup {
         {
                 ptx_group_wait<LATER>(sums);
 #pragma unroll
-                for (int eight = 0; eight < N / 4; eight++) {
-                        const float2 offset =
-                                reinterpret_cast<const float2 *>(offsets + first)[4 * eight + (threadIdx.x & 3)];
+                for (int eight = 0; eight < N / 4; eight += 2) {
+                        const float2 *at =
+                                reinterpret_cast<const float2 *>(offsets + first) + 4 * eight + (threadIdx.x & 3);
+                        const float2 x = at[0], y = at[4];
+                        const uint32_t number = (uint32_t)(first / 8 + eight);
 #pragma unroll
-                        for (int r = 0; r < 2; r++)
-                                tops[r].take(sums[4 * eight + 2 * r] - offset.x, sums[4 * eight + 2 * r + 1] - offset.y,
-                                             keep, (uint32_t)(first / 8 + eight));
+                        for (int r = 0; r < 2; r++) {
+                                const float *sum = sums + 4 * eight + 2 * r;
+                                tops[r].take(0, sum[0] - x.x, sum[4] - y.x, keep, number);
+                                tops[r].take(1, sum[1] - x.y, sum[5] - y.y, keep, number);
+                        }
                 }
         }
 };
