@@ -16,9 +16,8 @@
  * Parts: a head's rows may be divided evenly into parts, number p from row all_rows * p / n_parts on, each clustered by
  * itself. They differ by a row at most. A problem is a head's part, and has its own rows, clusters and mean.
  *
- * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the two
- * centres that may be the best, or that there are more, and their error's bound decides whether canonical sums are
- * needed. Members of a cluster are added up in ascending order; counters are integers. */
+ * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the
+ * centres that may be the best, and their error's bound decides whether canonical sums are needed. Members of a cluster are added up in ascending order; counters are integers. */
 #ifndef DCI_GPU_ARGS_KMEANS_H
 #define DCI_GPU_ARGS_KMEANS_H
 

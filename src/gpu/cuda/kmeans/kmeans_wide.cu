@@ -52,7 +52,7 @@ static __device__ __forceinline__ void bring_centres(KmWideShared<DIM> &s, const
         }
 }
 
-/* A group's rows, a row of a lane's first eight, and the centres: of 64 rows, what it proposes of 2 x 8 of them to a lane. */
+/* A group's 64 rows and the centres: what a lane has of two rows, and of the proposals for them. */
 template <int DIM> struct KmGroup {
         uint4 points[2][DIM / 32];
         KmProposals tops[2];
@@ -129,6 +129,19 @@ template <int DIM> static __device__ __forceinline__ void propose(KmGroup<DIM> &
         }
 }
 
+/* What all warps have kept, divided among them. */
+template <int DIM> static __device__ __forceinline__ void decide_all(KmWideShared<DIM> &s, const KmView &h)
+{
+        const int warp = (int)threadIdx.x >> 5;
+        int n_before = 0; /* of the warps before */
+        for (int w = 0; w < wide_warps; w++) {
+                const int n = s.n_doubts[w];
+                for (int i = (warp + wide_warps - n_before % wide_warps) % wide_warps; i < n; i += wide_warps)
+                        km_decide<DIM>(h, s.doubts[w][i], s.row_mean, s.middle);
+                n_before += n;
+        }
+}
+
 /* turns: tiles of wide_rows that a group goes through. */
 template <int DIM>
 static __global__ void __launch_bounds__(wide_threads, 1) wide_kernel(const __grid_constant__ KmCall call, int turns)
@@ -179,13 +192,7 @@ static __global__ void __launch_bounds__(wide_threads, 1) wide_kernel(const __gr
         if (lane == 0)
                 s.n_doubts[warp] = n_doubts;
         __syncthreads();
-        int n_all = 0; /* doubts of warps before */
-        for (int w = 0; w < wide_warps; w++) {
-                const int n = s.n_doubts[w];
-                for (int i = (warp + wide_warps - n_all % wide_warps) % wide_warps; i < n; i += wide_warps)
-                        km_decide<DIM>(h, s.doubts[w][i], s.row_mean, s.middle);
-                n_all += n;
-        }
+        decide_all<DIM>(s, h);
 }
 
 extern "C" bool dci_gpu_cuda_kmeans_wide_takes(const dci_gpu_cuda *cuda, int dim, int padded)
