@@ -156,7 +156,7 @@ static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(const dci_gpu_kmeans_args
         DCI_GPU_KMEANS_PART(scales, 4 * rows);
         DCI_GPU_KMEANS_PART(labels, 4 * rows);
         DCI_GPU_KMEANS_PART(fits, 4 * rows);
-        DCI_GPU_KMEANS_PART(bounds, 8 * rows);
+        DCI_GPU_KMEANS_PART(bounds, 8 * heads * DCI_GPU_KMEANS_GROUP * (uint64_t)dci_gpu_kmeans_groups(a->n_rows));
         DCI_GPU_KMEANS_PART(points,
                             2 * dim * heads * DCI_GPU_KMEANS_GROUP * (uint64_t)dci_gpu_kmeans_groups(a->n_rows));
         DCI_GPU_KMEANS_PART(counts, 4 * (counts > counts_after ? counts : counts_after));

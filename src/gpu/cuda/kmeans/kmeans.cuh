@@ -103,11 +103,10 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         out.scales = reinterpret_cast<float *>(a.work + parts.scales) + row;
         out.fits = reinterpret_cast<float *>(a.work + parts.fits) + row;
         out.labels = reinterpret_cast<int32_t *>(a.work + parts.labels) + row;
-        out.bounds = reinterpret_cast<float2 *>(a.work + parts.bounds) + row;
-        out.points = reinterpret_cast<uint4 *>(a.work + parts.points) +
-                     (h * (uint64_t)((a.n_rows + DCI_GPU_KMEANS_GROUP - 1) / DCI_GPU_KMEANS_GROUP) +
-                      (uint64_t)(out.first_row / DCI_GPU_KMEANS_GROUP)) *
-                             (DCI_GPU_KMEANS_GROUP * dim / 8);
+        const uint64_t group = h * (uint64_t)((a.n_rows + DCI_GPU_KMEANS_GROUP - 1) / DCI_GPU_KMEANS_GROUP) +
+                               (uint64_t)(out.first_row / DCI_GPU_KMEANS_GROUP);
+        out.bounds = reinterpret_cast<float2 *>(a.work + parts.bounds) + group * DCI_GPU_KMEANS_GROUP;
+        out.points = reinterpret_cast<uint4 *>(a.work + parts.points) + group * (DCI_GPU_KMEANS_GROUP * dim / 8);
         out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) +
                      (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_tiles;
         out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) +

@@ -20,6 +20,9 @@ template <int DIM> struct KmShared {
         __align__(16) float offsets[2][KmShape<DIM>::centres];
         float middle[DIM], row_mean[DIM];
         KmDoubt doubts[KmShape<DIM>::n_warps][16 * KmShape<DIM>::row_tiles];
+        __align__(16) float2 bounds[km_tile];
+        uint16_t labels[km_tile];
+        int32_t counts[DCI_GPU_KMEANS_MOST];
         int32_t view;
 };
 
@@ -121,6 +124,8 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
                 s.middle[i] = before.middle[i];
                 s.row_mean[i] = before.row_mean[i];
         }
+        for (int i = (int)threadIdx.x; i < km_tile; i += n_threads)
+                s.bounds[i] = before.bounds[min(first_row + i, before.n - 1)];
         if (threadIdx.x == 0)
                 s.view = (int32_t)blockIdx.y;
         __syncthreads(); /* the view's number is there */
@@ -135,11 +140,18 @@ static __global__ void __launch_bounds__(KmShape<DIM>::n_threads, DIM == 256 ? 1
                     most_lost = __int_as_float(h.state[DCI_GPU_KMEANS_LOST]);
         int n_doubts = 0;
 #pragma unroll
-        for (int t = 0; t < n_tiles; t++)
-                n_doubts = km_find_labels<DIM>(h, tops[t], first_row + (warp * n_tiles + t) * 16 + (lane >> 2), longest,
-                                               most_lost, keep, s.doubts[warp], n_doubts);
+        for (int t = 0; t < n_tiles; t++) {
+                const int at = (warp * n_tiles + t) * DCI_GPU_KMEANS_GROUP;
+                n_doubts = km_find_labels<DIM>(tops[t], s.bounds + at, first_row + at, h.n, longest, most_lost, keep,
+                                               s.labels + at, s.doubts[warp], n_doubts);
+        }
         for (int i = 0; i < n_doubts; i++)
-                km_decide<DIM>(h, s.doubts[warp][i], s.row_mean, s.middle);
+                km_decide<DIM>(h, s.doubts[warp][i], s.row_mean, s.middle,
+                               s.labels + (s.doubts[warp][i].row - first_row));
+        if (lane == 0 && n_doubts > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, n_doubts);
+        __syncthreads();
+        km_leave(h, s.labels, first_row, min(h.n - first_row, km_tile), s.counts, n_threads);
 }
 
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream)

@@ -92,56 +92,66 @@ struct KmOutcome {
         }
 };
 
-/* A row's label to memory, and its cluster one more. Says nothing of how many moved. */
-static __device__ __forceinline__ void km_leave(const KmView &h, int row, int32_t before, int32_t now)
-{
-        atomicAdd(h.counts + (uint64_t)(row / km_tile) * h.padded + now, 1);
-        atomicAdd(h.sizes + row / (km_tile * km_span) * h.padded + now, 1);
-        if (before == now)
-                return;
-        h.labels[row] = now;
-        h.changed[now] = 1;
-        if (before >= 0 && before < h.k) /* else of another view */
-                h.changed[before] = 1;
-}
-
-/* Labels of rows `row` and row + 8, or doubts, which the warp appends to n_doubts of its own; returns their number. */
+/* Labels of a warp's 16 rows from `row` on, a lane's being row + lane / 4 and eight more, to shared memory; or doubts,
+ * which the warp appends to n_doubts of its own; returns their number. bounds: of these 16 rows. n: rows of the view. */
 template <int DIM>
-static __device__ __forceinline__ int km_find_labels(const KmView &h, const KmProposals (&tops)[2], int row,
-                                                     float longest, float most_lost, uint32_t keep, KmDoubt *doubts,
-                                                     int n_doubts)
+static __device__ __forceinline__ int km_find_labels(const KmProposals (&tops)[2], const float2 *bounds, int row, int n,
+                                                     float longest, float most_lost, uint32_t keep, uint16_t *labels,
+                                                     KmDoubt *doubts, int n_doubts)
 {
-        const int lane = (int)threadIdx.x & 31;
-        int n_moved = 0, n_new = 0;
-        float2 bounds[2];
-        int32_t before[2];
+        const int lane = (int)threadIdx.x & 31, g = lane >> 2;
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-                bounds[r] = h.bounds[min(row + 8 * r, h.n - 1)];
-                before[r] = h.labels[min(row + 8 * r, h.n - 1)];
-        }
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-                const bool here = row + 8 * r < h.n;
-                const KmOutcome outcome(tops[r], km_slack<DIM>(bounds[r], longest, most_lost, __popc(~keep)), keep);
-                const bool certain = here && outcome.n == 1 && outcome.is_own, doubt = here && outcome.n > 1;
-                if (certain)
-                        km_leave(h, row + 8 * r, before[r], outcome.own);
-                n_moved += __popc(__ballot_sync(km_all, certain && before[r] != outcome.own));
+                const bool here = row + g + 8 * r < n;
+                const KmOutcome outcome(tops[r], km_slack<DIM>(bounds[g + 8 * r], longest, most_lost, __popc(~keep)),
+                                        keep);
+                if (here && outcome.n == 1 && outcome.is_own)
+                        labels[g + 8 * r] = (uint16_t)outcome.own;
+                const bool doubt = here && outcome.n > 1;
                 const unsigned in_doubt = __ballot_sync(km_all, doubt && (lane & 3) == 0);
-                KmDoubt *to = doubts + n_doubts + n_new + __popc(in_doubt & ((1u << (lane & 28)) - 1));
+                KmDoubt *to = doubts + n_doubts + __popc(in_doubt & ((1u << (lane & 28)) - 1));
                 if (doubt)
                         to->candidates[lane & 3] = outcome.candidates;
                 if (doubt && (lane & 3) == 0)
-                        to->row = row + 8 * r;
-                n_new += __popc(in_doubt);
+                        to->row = row + g + 8 * r;
+                n_doubts += __popc(in_doubt);
         }
-        if (lane == 0 && n_moved > 0)
-                atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, n_moved);
-        if (lane == 0 && n_new > 0)
-                atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, n_new);
         __syncwarp(); /* they are there */
-        return n_doubts + n_new;
+        return n_doubts;
+}
+
+/* What a block found out to memory: labels of n_rows from first_row on, a multiple of km_tile, who moved, and how many of
+ * each; counts: room for n_tiles * padded of them. Needs all threads. */
+static __device__ __forceinline__ void km_leave(const KmView &h, const uint16_t *labels, int first_row, int n_rows,
+                                                int32_t *counts, int n_threads)
+{
+        const int first_tile = first_row / km_tile, n_tiles = (n_rows + km_tile - 1) / km_tile,
+                  n_counts = n_tiles * h.padded;
+        int n_moved = 0;
+        for (int i = (int)threadIdx.x; i < n_counts; i += n_threads)
+                counts[i] = 0;
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < n_rows; i += n_threads) {
+                const int32_t before = h.labels[first_row + i], now = labels[i];
+                atomicAdd(&counts[i / km_tile * h.padded + now], 1);
+                if (before == now)
+                        continue;
+                n_moved++;
+                h.labels[first_row + i] = now;
+                h.changed[now] = 1;
+                if (before >= 0 && before < h.k) /* else of another view */
+                        h.changed[before] = 1;
+        }
+        n_moved = (int)__reduce_add_sync(km_all, (unsigned)n_moved);
+        if ((threadIdx.x & 31) == 0 && n_moved > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, n_moved);
+        __syncthreads();
+        for (int i = (int)threadIdx.x; i < n_counts; i += n_threads) {
+                const int tile = first_tile + i / h.padded, c = i % h.padded;
+                h.counts[(uint64_t)first_tile * h.padded + i] = counts[i];
+                if (counts[i] > 0)
+                        atomicAdd(h.sizes + tile / km_span * h.padded + c, counts[i]);
+        }
 }
 
 /* The best of candidates so far, by half a warp; equal ones by number. */
@@ -170,10 +180,10 @@ static __device__ __forceinline__ float km_score(const KmView &h, const float (&
         return __fsub_rn(km_tree(sum), __ldcg(h.offsets + centre));
 }
 
-/* A row in doubt gets its label, by a warp: one half has even centres, the other one odd ones. */
+/* The label of a row in doubt, by a warp, to shared memory: one half has even centres, the other one odd ones. */
 template <int DIM>
 static __device__ __forceinline__ void km_decide(const KmView &h, const KmDoubt &doubt, const float *row_mean,
-                                                 const float *middle)
+                                                 const float *middle, uint16_t *label)
 {
         constexpr int at_once = DIM == 256 ? 4 : 8;
         const int l = (int)threadIdx.x & 15, half = (int)threadIdx.x >> 4 & 1, row = doubt.row;
@@ -206,12 +216,8 @@ static __device__ __forceinline__ void km_decide(const KmView &h, const KmDoubt 
                 }
         }
         best.take(__shfl_xor_sync(km_all, best.score, 16), __shfl_xor_sync(km_all, best.at, 16));
-        if ((threadIdx.x & 31) != 0)
-                return;
-        const int32_t before = h.labels[row];
-        km_leave(h, row, before, best.at);
-        if (before != best.at)
-                atomicAdd(h.state + DCI_GPU_KMEANS_MOVED, 1);
+        if ((threadIdx.x & 31) == 0)
+                *label = (uint16_t)best.at;
 }
 
 #endif

@@ -12,7 +12,8 @@
 constexpr int wide_threads = 512, wide_warps = wide_threads / 32, wide_groups = wide_warps / 4;
 constexpr int wide_rows = 64; /* of a group */
 constexpr int wide_most_chunks = 32;
-constexpr int wide_doubts = 32; /* that a warp keeps */
+constexpr int wide_doubts = 20; /* that a warp keeps */
+constexpr int wide_most_turns = 12;
 
 /* Centres that are multiplied at a time, and those that are left where their number is no multiple; bytes of one. */
 template <int DIM> struct KmWide {
@@ -24,6 +25,8 @@ template <int DIM> struct KmWideShared {
         float middle[DIM], row_mean[DIM];
         KmDoubt doubts[wide_warps][wide_doubts];
         int32_t n_doubts[wide_warps];
+        uint16_t labels[wide_most_turns * wide_groups * wide_rows];
+        __align__(16) float2 bounds[wide_warps][DCI_GPU_KMEANS_GROUP];
 };
 
 /* Centres and their offsets come first. */
@@ -130,14 +133,16 @@ template <int DIM> static __device__ __forceinline__ void propose(KmGroup<DIM> &
 }
 
 /* What all warps have kept, divided among them. */
-template <int DIM> static __device__ __forceinline__ void decide_all(KmWideShared<DIM> &s, const KmView &h)
+template <int DIM>
+static __device__ __forceinline__ void decide_all(KmWideShared<DIM> &s, const KmView &h, int first_row)
 {
         const int warp = (int)threadIdx.x >> 5;
         int n_before = 0; /* of the warps before */
         for (int w = 0; w < wide_warps; w++) {
                 const int n = s.n_doubts[w];
                 for (int i = (warp + wide_warps - n_before % wide_warps) % wide_warps; i < n; i += wide_warps)
-                        km_decide<DIM>(h, s.doubts[w][i], s.row_mean, s.middle);
+                        km_decide<DIM>(h, s.doubts[w][i], s.row_mean, s.middle,
+                                       s.labels + (s.doubts[w][i].row - first_row));
                 n_before += n;
         }
 }
@@ -166,7 +171,8 @@ static __global__ void __launch_bounds__(wide_threads, 1) wide_kernel(const __gr
         }
         const float longest = __int_as_float(h.state[DCI_GPU_KMEANS_LONGEST]),
                     most_lost = __int_as_float(h.state[DCI_GPU_KMEANS_LOST]);
-        int n_doubts = 0;
+        const int first_row = first_tile * wide_rows;
+        int n_doubts = 0, n_all_doubts = 0;
         __syncthreads();
         for (int tile = first_tile + (warp >> 2); tile < n_tiles; tile += wide_groups) {
                 /* Groups of rows past the end repeat the last one. */
@@ -179,20 +185,34 @@ static __global__ void __launch_bounds__(wide_threads, 1) wide_kernel(const __gr
                         for (int j = 0; j < DIM / 32; j++)
                                 group.points[r][j] = __ldcg(from + (r * (DIM / 32) + j) * 32);
                 }
+                if (lane < 8)
+                        ptx_copy16_begin(shared_address(&s.bounds[warp][2 * lane]),
+                                         reinterpret_cast<const unsigned char *>(
+                                                 h.bounds + min(sixteen, last) * DCI_GPU_KMEANS_GROUP + 2 * lane));
                 if (tile + wide_groups < n_tiles)
                         ptx_prefetch(reinterpret_cast<const unsigned char *>(
                                              h.points + (uint64_t)min(sixteen + 4 * wide_groups, last) * (2 * DIM)) +
                                      lane * DIM);
                 propose(group, s, call.padded);
-                n_doubts = km_find_labels<DIM>(h, group.tops, 16 * sixteen + (lane >> 2), longest, most_lost,
-                                               group.keep, s.doubts[warp], n_doubts);
+                ptx_copy16_wait();
+                __syncwarp();
+                const int n_before = n_doubts, row = DCI_GPU_KMEANS_GROUP * sixteen;
+                n_doubts = km_find_labels<DIM>(group.tops, s.bounds[warp], row, h.n, longest, most_lost, group.keep,
+                                               s.labels + (row - first_row), s.doubts[warp], n_doubts);
+                n_all_doubts += n_doubts - n_before;
                 for (; n_doubts > wide_doubts - 16; n_doubts--) /* there must be room for the next tile's */
-                        km_decide<DIM>(h, s.doubts[warp][n_doubts - 1], s.row_mean, s.middle);
+                        km_decide<DIM>(h, s.doubts[warp][n_doubts - 1], s.row_mean, s.middle,
+                                       s.labels + (s.doubts[warp][n_doubts - 1].row - first_row));
         }
         if (lane == 0)
                 s.n_doubts[warp] = n_doubts;
+        if (lane == 0 && n_all_doubts > 0)
+                atomicAdd(h.state + DCI_GPU_KMEANS_EXACT, n_all_doubts);
+        __syncthreads(); /* centres have been read, too */
+        decide_all<DIM>(s, h, first_row);
         __syncthreads();
-        decide_all<DIM>(s, h);
+        km_leave(h, s.labels, first_row, min(h.n, n_tiles * wide_rows) - first_row, reinterpret_cast<int32_t *>(memory),
+                 wide_threads);
 }
 
 extern "C" bool dci_gpu_cuda_kmeans_wide_takes(const dci_gpu_cuda *cuda, int dim, int padded)
@@ -209,7 +229,8 @@ extern "C" cudaError_t dci_gpu_cuda_kmeans_wide(const KmCall *call, cudaStream_t
 {
         const int n_views = call->sizes.n_problems * call->n_segments, n_tiles = (call->segment - 1) / wide_rows + 1,
                   most = n_views < call->multiprocessors ? call->multiprocessors / n_views : 1,
-                  turns = (n_tiles - 1) / (wide_groups * most) + 1;
+                  wanted = (n_tiles - 1) / (wide_groups * most) + 1, waves = (wanted - 1) / wide_most_turns + 1,
+                  turns = (wanted - 1) / waves + 1;
         const dim3 grid((unsigned)((n_tiles - 1) / (wide_groups * turns) + 1), (unsigned)n_views);
         return with_dim(call->args.dim, cudaErrorInvalidValue, [&](auto dim) {
                 return launch_shared({stream, false}, grid, wide_threads, wide_shared_bytes<dim.value>(call->padded),
