@@ -58,6 +58,11 @@ target_compile_options(dci_cuda_objects PRIVATE -Xcompiler=-Wall,-Wextra,-fno-ex
 if(CMAKE_CUDA_COMPILER_ID STREQUAL "NVIDIA" AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 13.0)
     target_compile_options(dci_cuda_objects PRIVATE --compress-mode=size)
 endif()
+# Products of whole groups of warps are in no later machine's code (ptx.cuh).
+if(CMAKE_CUDA_ARCHITECTURES MATCHES "(^|;)90(-real)?(;|$)")
+    set_source_files_properties(src/gpu/cuda/kmeans/kmeans_wide.cu PROPERTIES
+        COMPILE_OPTIONS "--generate-code=arch=compute_90a,code=[sm_90a]")
+endif()
 if(DCI_WERROR)
     target_compile_options(dci_cuda_objects PRIVATE -Werror=all-warnings)
 endif()

@@ -237,6 +237,7 @@ set(dci_cuda_sources
     src/gpu/cuda/kmeans/kmeans.cu
     src/gpu/cuda/kmeans/kmeans_assign.cu
     src/gpu/cuda/kmeans/kmeans_prepare.cu
+    src/gpu/cuda/kmeans/kmeans_wide.cu
     src/gpu/cuda/score/score.cu
     src/gpu/cuda/score/score_codes1.cu
     src/gpu/cuda/score/score_codes2.cu

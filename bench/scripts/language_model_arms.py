@@ -57,8 +57,6 @@ def specs(presets: str, budgets: str, kept: str, config: str, device: str = "cpu
     own = {} if kept in ("common", "paper") else json.loads(pathlib.Path(kept).read_text())
     if kept == "paper":
         more["published"] = True
-        if device != "cpu":  # which refuses lists of query heads
-            more.setdefault("query_head_lists", False)
     for preset in [name for name in presets.split(",") if name]:
         if preset in own:
             found.append(Spec(preset, {**more, **own[preset]}))

@@ -16,9 +16,8 @@
  * Parts: a head's rows may be divided evenly into parts, number p from row all_rows * p / n_parts on, each clustered by
  * itself. They differ by a row at most. A problem is a head's part, and has its own rows, clusters and mean.
  *
- * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the two
- * centres that may be the best, or that there are more, and their error's bound decides whether canonical sums are
- * needed. Members of a cluster are added up in ascending order; counters are integers. */
+ * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the
+ * centres that may be the best, and their error's bound decides whether canonical sums are needed. Members of a cluster are added up in ascending order; counters are integers. */
 #ifndef DCI_GPU_ARGS_KMEANS_H
 #define DCI_GPU_ARGS_KMEANS_H
 
@@ -28,6 +27,7 @@
 #define DCI_GPU_KMEANS_MOST 4096 /* clusters */
 #define DCI_GPU_KMEANS_MAX_ROUNDS 64
 #define DCI_GPU_KMEANS_TILE 256     /* rows that are counted, and placed, together */
+#define DCI_GPU_KMEANS_SPAN 8       /* tiles that are placed by a block, and counted together too */
 #define DCI_GPU_KMEANS_PAD 32       /* centres are padded to a multiple of it */
 #define DCI_GPU_KMEANS_LAST_TRIES 4 /* as LAST_TRIES of kmeans_run.c */
 #define DCI_GPU_KMEANS_MIDDLE 1024  /* as MIDDLE_ROWS of kmeans_prepare.c */
@@ -81,9 +81,9 @@ typedef struct dci_gpu_kmeans_args {
  * the end, a problem with all of them. */
 typedef struct dci_gpu_kmeans_sizes {
         int32_t n_parts, all_rows, n_problems;
-        int32_t segment, n_segments; /* rows of a segment; 1: rounds run over all rows */
-        int32_t padded, tiles;       /* of a problem's clusters, and of its rows */
-        int32_t segment_padded, segment_tiles;
+        int32_t segment, n_segments;  /* rows of a segment; 1: rounds run over all rows */
+        int32_t padded, tiles, spans; /* of a problem's clusters, and of its rows */
+        int32_t segment_padded, segment_tiles, segment_spans;
 } dci_gpu_kmeans_sizes;
 
 /* Offsets of the parts of the scratch in bytes, all problems of one together. [problem][n_rows]: scales, 1 / |row|;
@@ -127,6 +127,8 @@ static inline dci_gpu_kmeans_sizes dci_gpu_kmeans_sizes_of(const dci_gpu_kmeans_
         s.segment_padded =
                 dci_gpu_kmeans_padded(s.n_segments > 1 && most < a->n_clusters ? (int32_t)most : a->n_clusters);
         s.segment_tiles = dci_gpu_kmeans_tiles(s.segment);
+        s.spans = (s.tiles - 1) / DCI_GPU_KMEANS_SPAN + 1;
+        s.segment_spans = (s.segment_tiles - 1) / DCI_GPU_KMEANS_SPAN + 1;
         return s;
 }
 
@@ -144,7 +146,8 @@ static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(const dci_gpu_kmeans_args
                        views = s.n_segments > 1 ? heads * (uint64_t)s.n_segments : 0,
                        of_views = views * (uint64_t)s.segment_padded, of_heads = heads * (uint64_t)s.padded,
                        centres = of_views + of_heads, counts = of_views * (uint64_t)s.segment_tiles,
-                       counts_after = of_heads * (uint64_t)s.tiles;
+                       counts_after = of_heads * (uint64_t)s.tiles, spans = of_views * (uint64_t)s.segment_spans,
+                       spans_after = of_heads * (uint64_t)s.spans;
         uint64_t at = 0;
         dci_gpu_kmeans_parts out;
 #define DCI_GPU_KMEANS_PART(name, bytes)                                                                               \
@@ -153,11 +156,11 @@ static inline dci_gpu_kmeans_parts dci_gpu_kmeans_work(const dci_gpu_kmeans_args
         DCI_GPU_KMEANS_PART(scales, 4 * rows);
         DCI_GPU_KMEANS_PART(labels, 4 * rows);
         DCI_GPU_KMEANS_PART(fits, 4 * rows);
-        DCI_GPU_KMEANS_PART(bounds, 8 * rows);
+        DCI_GPU_KMEANS_PART(bounds, 8 * heads * DCI_GPU_KMEANS_GROUP * (uint64_t)dci_gpu_kmeans_groups(a->n_rows));
         DCI_GPU_KMEANS_PART(points,
                             2 * dim * heads * DCI_GPU_KMEANS_GROUP * (uint64_t)dci_gpu_kmeans_groups(a->n_rows));
         DCI_GPU_KMEANS_PART(counts, 4 * (counts > counts_after ? counts : counts_after));
-        DCI_GPU_KMEANS_PART(sizes, 4 * centres);
+        DCI_GPU_KMEANS_PART(sizes, 4 * (spans > spans_after ? spans : spans_after));
         DCI_GPU_KMEANS_PART(changed, 4 * centres);
         DCI_GPU_KMEANS_PART(centres, 4 * centres * dim);
         DCI_GPU_KMEANS_PART(packed, 2 * centres * dim);

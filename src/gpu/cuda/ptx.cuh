@@ -144,6 +144,12 @@ static __device__ __forceinline__ void ptx_copy16_wait()
         asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
+/* To the second-level cache. */
+static __device__ __forceinline__ void ptx_prefetch(const unsigned char *at)
+{
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+}
+
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ float ptx_exp2(float x)
@@ -171,6 +177,109 @@ static __device__ __forceinline__ void ptx_mma_bf16(float (&d)[4], uint32_t a0, 
             : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
             : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+
+/* Products of four warps: D (64 x N) of A (64 x 16), of which each warp has 16 rows in registers, and B (16 x N) in shared
+ * memory, of binary16: eight elements of a column are contiguous, those of eight columns after another, the next eight
+ * elements after them, and the next eight columns EIGHT bytes on. After ptx_group_begin come products, then ptx_group_end;
+ * they are there when ptx_group_wait has waited for all but the LATER last ones that have ended. `fresh` says that D was
+ * nothing before. Machines that have no such instruction multiply warp by warp: the same sums, rounded elsewhere. */
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+template <int K> static __device__ __forceinline__ void ptx_group_hold(float (&d)[K])
+{
+#pragma unroll
+        for (int i = 0; i < K; i++)
+                asm volatile("" : "+f"(d[i])::"memory");
+}
+
+template <int K> static __device__ __forceinline__ void ptx_group_begin(float (&d)[K])
+{
+        ptx_group_hold(d);
+        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+static __device__ __forceinline__ void ptx_group_end()
+{
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+template <int LATER, int K> static __device__ __forceinline__ void ptx_group_wait(float (&d)[K])
+{
+        asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
+        ptx_group_hold(d);
+}
+
+static __device__ __forceinline__ void ptx_group_step(float (&d)[16], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                      uint64_t b, int more)
+{
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %21, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+                     "%12, %13, %14, %15}, "
+                     "{%16, %17, %18, %19}, %20, p, 1, 1, 0;\n\t}"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                       "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+                       "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(more));
+}
+
+static __device__ __forceinline__ void ptx_group_step(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                                      uint64_t b, int more)
+{
+        asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %37, 0;\n\t"
+                     "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, "
+                     "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+                     "%24, %25, %26, %27, %28, %29, %30, %31}, "
+                     "{%32, %33, %34, %35}, %36, p, 1, 1, 0;\n\t}"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]),
+                       "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]),
+                       "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]),
+                       "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]),
+                       "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]),
+                       "+f"(d[30]), "+f"(d[31])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "r"(more));
+}
+
+template <int N, int EIGHT>
+static __device__ __forceinline__ void ptx_group_mma_f16(float (&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2,
+                                                         uint32_t a3, const unsigned char *b, bool fresh)
+{
+        const uint32_t at = (uint32_t)__cvta_generic_to_shared(b);
+        ptx_group_step(d, a0, a1, a2, a3,
+                       (uint64_t)(at >> 4 & 0x3fff) | (uint64_t)(128 >> 4) << 16 | (uint64_t)(EIGHT >> 4) << 32,
+                       fresh ? 0 : 1);
+}
+#else
+template <int K> static __device__ __forceinline__ void ptx_group_begin(float (&d)[K])
+{
+#pragma unroll
+        for (int i = 0; i < K; i++)
+                d[i] = 0.0f;
+}
+
+static __device__ __forceinline__ void ptx_group_end()
+{
+}
+
+template <int LATER, int K> static __device__ __forceinline__ void ptx_group_wait(float (&)[K])
+{
+}
+
+template <int N, int EIGHT>
+static __device__ __forceinline__ void ptx_group_mma_f16(float (&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2,
+                                                         uint32_t a3, const unsigned char *b, bool)
+{
+        const uint32_t *words = reinterpret_cast<const uint32_t *>(b) + (threadIdx.x & 31);
+#pragma unroll
+        for (int i = 0; i < N / 8; i++) {
+                float part[4] = {d[4 * i], d[4 * i + 1], d[4 * i + 2], d[4 * i + 3]};
+                ptx_mma_f16(part, a0, a1, a2, a3, words[i * (EIGHT / 4)], words[i * (EIGHT / 4) + 32]);
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                        d[4 * i + e] = part[e];
+        }
+}
+#endif
 
 /* d += A (16 x 32) B (32 x 8), of bytes: those of A have no sign, those of B may. */
 static __device__ __forceinline__ void ptx_mma_u8s8(int (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,

@@ -2,13 +2,13 @@
 /* Copyright (c) 2026 the dci authors */
 /* Clusters of a prompt's keys (args/kmeans.h): the rounds, but for what they begin with (cuda/kmeans/kmeans_prepare.cu)
  * and the assignment (cuda/kmeans/kmeans_assign.cu). A round is four launches for all segments of all heads: assign;
- * settle, where one block for a view repairs empty clusters and says where each cluster's rows begin, and those of each
- * tile; place, which sorts rows by label; and means. A view whose labels no longer change lets the rest of the rounds
+ * settle, where one block for a view repairs empty clusters and says where each cluster's rows begin; place, which sorts
+ * rows by label, a block some tiles; and means. A view whose labels no longer change lets the rest of the rounds
  * pass. Nothing waits for the host. */
 #include "gpu/cuda/kmeans/kmeans.cuh"
 
-constexpr int settle_threads = 1024, settle_warps = settle_threads / 32;
-constexpr int at_once = 16; /* tiles whose counts are requested at once */
+constexpr int settle_threads = 1024, settle_warps = settle_threads / 32, place_threads = 32 * km_span;
+constexpr int at_once = 16; /* spans whose sizes are requested at once */
 
 /* --- settle ------------------------------------------------------------------------------------------------------- */
 
@@ -24,6 +24,21 @@ static __device__ __forceinline__ int sum_of_warp(int x)
         return (int)__reduce_add_sync(km_all, (unsigned)x);
 }
 
+/* Members of cluster c in all spans, which do(span, n) gets one after the other. */
+template <class F> static __device__ __forceinline__ void go_through_spans(const KmView &h, int c, const F &go)
+{
+        for (int first = 0; first < h.n_spans; first += at_once) {
+                int n[at_once];
+#pragma unroll
+                for (int i = 0; i < at_once; i++)
+                        n[i] = first + i < h.n_spans ? h.sizes[(first + i) * h.padded + c] : 0;
+#pragma unroll
+                for (int i = 0; i < at_once; i++)
+                        if (first + i < h.n_spans)
+                                go(first + i, n[i]);
+        }
+}
+
 /* Members of all clusters; returns how many have none. Needs all threads. */
 static __device__ __forceinline__ int count_members(SettleShared &s, const KmView &h)
 {
@@ -31,11 +46,11 @@ static __device__ __forceinline__ int count_members(SettleShared &s, const KmVie
         if (threadIdx.x == 0)
                 s.n_empty = 0;
         __syncthreads();
-        for (int c = (int)threadIdx.x; c < h.padded; c += settle_threads) {
-                const int size = h.sizes[c];
-                h.sizes[c] = 0; /* for the next assignment */
+        for (int c = (int)threadIdx.x; c < h.k; c += settle_threads) {
+                int size = 0;
+                go_through_spans(h, c, [&](int, int n) { size += n; });
                 s.sizes[c] = size;
-                n_empty += c < h.k && size == 0;
+                n_empty += size == 0;
         }
         if (n_empty > 0)
                 atomicAdd(&s.n_empty, n_empty);
@@ -43,24 +58,33 @@ static __device__ __forceinline__ int count_members(SettleShared &s, const KmVie
         return s.n_empty;
 }
 
-/* Squared distance of every row to its centre; half a warp has a row. Needs all threads. */
+/* Squared distance of every row to its centre; half a warp has some rows at a time. Needs all threads. */
 template <int DIM> static __device__ __forceinline__ void find_fits(const KmView &h)
 {
-        const int l = (int)threadIdx.x & 15, half = (int)threadIdx.x >> 4, n_halves = settle_threads / 16;
-        for (int first = 0; first < h.n; first += n_halves) {
-                const int row = min(first + half, h.n - 1);
-                const float scale = h.scales[row], *centre = h.centres + (uint64_t)h.labels[row] * DIM;
-                float sum = 0.0f;
+        constexpr int n_halves = settle_threads / 16, n_rows = 4;
+        const int l = (int)threadIdx.x & 15, half = (int)threadIdx.x >> 4;
+        for (int first = 0; first < h.n; first += n_rows * n_halves) {
+                float sums[n_rows] = {};
+                int rows[n_rows];
 #pragma unroll
-                for (int t = 0; t < DIM / 16; t++) {
-                        const int e = l + 16 * t;
-                        const float point = km_point(km_element(h, row, e), h.row_mean[e], scale, h.middle[e]);
-                        const float apart = __fsub_rn(centre[e], point);
-                        sum = km_step(apart, apart, sum, h.fused);
+                for (int i = 0; i < n_rows; i++)
+                        rows[i] = min(first + i * n_halves + half, h.n - 1);
+#pragma unroll
+                for (int t = 0; t < DIM / 16; t++)
+#pragma unroll
+                        for (int i = 0; i < n_rows; i++) {
+                                const int e = l + 16 * t;
+                                const float point = km_point(km_element(h, rows[i], e), h.row_mean[e],
+                                                             h.scales[rows[i]], h.middle[e]);
+                                const float apart = __fsub_rn(h.centres[(uint64_t)h.labels[rows[i]] * DIM + e], point);
+                                sums[i] = km_step(apart, apart, sums[i], h.fused);
+                        }
+#pragma unroll
+                for (int i = 0; i < n_rows; i++) {
+                        const float sum = km_tree(sums[i]);
+                        if (l == 0)
+                                h.fits[rows[i]] = sum;
                 }
-                sum = km_tree(sum);
-                if (l == 0)
-                        h.fits[row] = sum;
         }
         __syncthreads();
 }
@@ -112,12 +136,15 @@ template <int DIM> static __device__ __forceinline__ int repair(SettleShared &s,
                 }
                 if (threadIdx.x == 0) {
                         const int before = h.labels[row];
-                        int32_t *counts = h.counts + (uint64_t)(row / km_tile) * h.padded;
+                        int32_t *counts = h.counts + (uint64_t)(row / km_tile) * h.padded,
+                                *sizes = h.sizes + row / (km_tile * km_span) * h.padded;
                         s.sizes[before]--;
                         s.sizes[c]++;
                         h.changed[before] = h.changed[c] = 1;
                         counts[before]--;
                         counts[c]++;
+                        sizes[before]--;
+                        sizes[c]++;
                         h.labels[row] = c;
                 }
                 n_repaired++;
@@ -153,23 +180,15 @@ static __device__ __forceinline__ void find_starts(SettleShared &s, const KmView
                 h.starts[h.k] = begin;
 }
 
-/* Where each tile's rows of each cluster go. A thread has the clusters whose begin it has written. */
+/* Where each span's rows of each cluster go. A thread has the clusters whose begin it has written. */
 static __device__ __forceinline__ void share(const KmView &h)
 {
         for (int c = (int)threadIdx.x; c < h.k; c += settle_threads) {
                 int at = h.starts[c];
-                for (int first = 0; first < h.n_tiles; first += at_once) {
-                        int count[at_once];
-#pragma unroll
-                        for (int t = 0; t < at_once; t++)
-                                count[t] = first + t < h.n_tiles ? h.counts[(uint64_t)(first + t) * h.padded + c] : 0;
-#pragma unroll
-                        for (int t = 0; t < at_once; t++) {
-                                if (first + t < h.n_tiles)
-                                        h.counts[(uint64_t)(first + t) * h.padded + c] = at;
-                                at += count[t];
-                        }
-                }
+                go_through_spans(h, c, [&](int span, int n) {
+                        h.sizes[span * h.padded + c] = at;
+                        at += n;
+                });
         }
 }
 
@@ -204,24 +223,51 @@ static __global__ void __launch_bounds__(settle_threads, 1)
 
 /* --- place, means ------------------------------------------------------------------------------------------------- */
 
-/* A warp has a tile: 32 rows at a time, so that they stay in order. */
-static __global__ void place_kernel(const __grid_constant__ KmCall call)
+/* A block has a span, a warp a tile of it: 32 rows at a time, so that they stay in order. Counts and sizes are left as the
+ * next assignment needs them. */
+static __global__ void __launch_bounds__(place_threads) place_kernel(const __grid_constant__ KmCall call)
 {
+        PTX_DYNAMIC_SHARED(16, int32_t, places); /* by cluster: of the span; and, [tile][cluster], how far on */
         const KmView h = km_view(call, (int)blockIdx.y);
-        const int lane = (int)threadIdx.x & 31, tile = (int)blockIdx.x * km_per_block + ((int)threadIdx.x >> 5);
-        if (tile >= h.n_tiles || h.state[DCI_GPU_KMEANS_FRESH] == 0)
+        const int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5, span = (int)blockIdx.x,
+                  tile = span * km_span + warp;
+        if (span >= h.n_spans || h.state[DCI_GPU_KMEANS_FRESH] == 0) /* the same for all */
                 return;
-        int32_t *places = h.counts + (uint64_t)tile * h.padded;
-        for (int first = 0; first < km_tile; first += 32) {
-                const int row = tile * km_tile + first + lane, label = row < h.n ? h.labels[row] : -1;
+        uint16_t *further = reinterpret_cast<uint16_t *>(places + h.padded);
+        int32_t labels[km_tile / 32];
+#pragma unroll
+        for (int i = 0; i < km_tile / 32; i++) {
+                const int row = tile * km_tile + 32 * i + lane;
+                labels[i] = row < h.n ? h.labels[row] : -1;
+        }
+        for (int c = (int)threadIdx.x; c < h.k; c += place_threads) {
+                int32_t *counts = h.counts + (uint64_t)(span * km_span) * h.padded + c, n[km_span];
+                int at = 0;
+                places[c] = h.sizes[span * h.padded + c];
+#pragma unroll
+                for (int t = 0; t < km_span; t++)
+                        n[t] = span * km_span + t < h.n_tiles ? counts[t * h.padded] : 0;
+#pragma unroll
+                for (int t = 0; t < km_span; t++) {
+                        further[t * h.padded + c] = (uint16_t)at;
+                        at += n[t];
+                        if (n[t] != 0)
+                                counts[t * h.padded] = 0;
+                }
+                h.sizes[span * h.padded + c] = 0;
+        }
+        __syncthreads();
+        further += warp * h.padded;
+#pragma unroll
+        for (int i = 0; i < km_tile / 32; i++) {
+                const int label = labels[i];
                 const unsigned same = __match_any_sync(km_all, label);
-                const int before = __popc(same & ((1u << lane) - 1));
-                const int place = label < 0 ? 0 : places[label];
+                const int before = __popc(same & ((1u << lane) - 1)), place = label < 0 ? 0 : further[label];
                 __syncwarp();
                 if (label >= 0) {
-                        h.order[place + before] = row;
+                        h.order[places[label] + place + before] = tile * km_tile + 32 * i + lane;
                         if (before == 0)
-                                places[label] = place + __popc(same);
+                                further[label] = (uint16_t)(place + __popc(same));
                 }
                 __syncwarp();
         }
@@ -379,17 +425,21 @@ template <int DIM> static void queue_labels(KmQueue &queue, const KmCall &call, 
 {
         const int n_views = call.sizes.n_problems * call.n_segments;
         if (queue.error == cudaSuccess)
-                queue.error = dci_gpu_cuda_kmeans_assign(&call, queue.stream);
+                queue.error = call.wide ? dci_gpu_cuda_kmeans_wide(&call, queue.stream)
+                                        : dci_gpu_cuda_kmeans_assign(&call, queue.stream);
         queue.launch(settle_kernel<DIM>, dim3((unsigned)n_views), settle_threads, call, round, attempt);
-        queue.launch(place_kernel, km_grid(call.n_tiles, n_views), km_warp_threads, call);
+        if (queue.error == cudaSuccess)
+                queue.error = launch_shared({queue.stream, false}, dim3((unsigned)call.n_spans, (unsigned)n_views),
+                                            place_threads, (size_t)call.padded * (4 + 2 * km_span), place_kernel, call);
 }
 
-template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args, cudaStream_t stream)
+template <int DIM>
+static cudaError_t queue_all(const dci_gpu_cuda *cuda, const dci_gpu_kmeans_args &args, cudaStream_t stream)
 {
-        const KmCall rounds = km_call(args, true), whole = km_call(args, false);
+        const KmCall rounds = km_call(cuda, args, true), whole = km_call(cuda, args, false);
         const dim3 clusters = km_grid(args.n_clusters, rounds.sizes.n_problems),
                    shares = km_grid(rounds.padded, rounds.sizes.n_problems * rounds.n_segments);
-        KmQueue queue = {stream, dci_gpu_cuda_kmeans_prepare(&rounds, stream)};
+        KmQueue queue = {stream, dci_gpu_cuda_kmeans_prepare(&rounds, &whole, stream)};
         for (int round = 0; round < args.n_rounds; round++) {
                 queue_labels<DIM>(queue, rounds, round, -1);
                 if (args.centred != 0)
@@ -409,7 +459,6 @@ template <int DIM> static cudaError_t queue_all(const dci_gpu_kmeans_args &args,
 
 extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, const dci_gpu_kmeans_args *args)
 {
-        (void)gpu;
         if (dci_gpu_kmeans_takes(args) == 0)
                 return dci_fail(
                         DCI_ERR_LIMIT,
@@ -420,7 +469,7 @@ extern "C" dci_status dci_gpu_cuda_kmeans(struct dci_gpu *gpu, void *stream, con
         if (args->dim != 64 && args->dim != 96 && args->dim != 128 && args->dim != 256)
                 return dci_fail(DCI_ERR_UNSUPPORTED, "rows have %d elements, expected 64, 96, 128 or 256", args->dim);
         const cudaError_t error = with_dim(args->dim, cudaErrorInvalidValue, [&](auto dim) {
-                return queue_all<dim.value>(*args, static_cast<cudaStream_t>(stream));
+                return queue_all<dim.value>(dci_gpu_cuda_of(gpu), *args, static_cast<cudaStream_t>(stream));
         });
         return dci_gpu_cuda_status(error, "clusters of %d tokens cannot be queued", args->n_rows);
 }

@@ -15,7 +15,7 @@
 #include "gpu/cuda/launch.cuh"
 
 constexpr unsigned km_all = 0xffffffffu;
-constexpr int km_tile = DCI_GPU_KMEANS_TILE;
+constexpr int km_tile = DCI_GPU_KMEANS_TILE, km_span = DCI_GPU_KMEANS_SPAN;
 /* As src/cluster/kmeans_internal.h and kmeans_step.c. */
 constexpr float km_most_norm2 = FLT_MAX / 256.0f, km_least_norm2 = 0x1p-80f, km_least_fit = 0x1p-36f;
 /* The offset of centres that only fill up: finite, since proposals have numbers in their last bits. */
@@ -35,8 +35,8 @@ struct KmView {
         uint16_t *packed;
         int32_t *labels, *counts, *sizes, *changed, *order, *starts, *state, *head_state;
         unsigned char *means;
-        int n, k, first_row, first_cluster, padded, n_tiles;
-        bool is_f16, fused;
+        int n, k, first_row, first_cluster, padded, n_tiles, n_spans;
+        bool is_f16, fused, wide;
 };
 
 /* A call, and whether its launches are for segments. */
@@ -44,20 +44,28 @@ struct KmCall {
         dci_gpu_kmeans_args args;
         dci_gpu_kmeans_parts parts;
         dci_gpu_kmeans_sizes sizes;
-        int segment, n_segments, padded, n_tiles; /* rows and number of views of a problem; of a view */
+        int segment, n_segments, padded, n_tiles, n_spans; /* rows and number of views of a problem; of a view */
+        int multiprocessors;
+        bool wide; /* assigned by cuda/kmeans/kmeans_wide.cu, for which centres are packed */
 };
 
-static inline KmCall km_call(const dci_gpu_kmeans_args &args, bool of_segments)
+/* Whether groups of warps multiply so many elements by so many centres on this device. */
+extern "C" bool dci_gpu_cuda_kmeans_wide_takes(const dci_gpu_cuda *cuda, int dim, int padded);
+
+static inline KmCall km_call(const dci_gpu_cuda *cuda, const dci_gpu_kmeans_args &args, bool of_segments)
 {
         const dci_gpu_kmeans_sizes sizes = dci_gpu_kmeans_sizes_of(&args);
-        return of_segments ? KmCall{args,
-                                    dci_gpu_kmeans_work(&args),
-                                    sizes,
-                                    sizes.segment,
-                                    sizes.n_segments,
-                                    sizes.segment_padded,
-                                    sizes.segment_tiles}
-                           : KmCall{args, dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles};
+        KmCall call = {args,        dci_gpu_kmeans_work(&args), sizes, args.n_rows, 1, sizes.padded, sizes.tiles,
+                       sizes.spans, cuda->multiprocessors,      false};
+        if (of_segments) {
+                call.segment = sizes.segment;
+                call.n_segments = sizes.n_segments;
+                call.padded = sizes.segment_padded;
+                call.n_tiles = sizes.segment_tiles;
+                call.n_spans = sizes.segment_spans;
+        }
+        call.wide = dci_gpu_cuda_kmeans_wide_takes(cuda, args.dim, call.padded);
+        return call;
 }
 
 /* View number `number`: the segments of a problem one after the other, and the parts of a head. */
@@ -69,9 +77,10 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         const int problem = number / call.n_segments, segment = number - problem * call.n_segments,
                   n_parts = call.sizes.n_parts, head = problem / n_parts, part = problem - head * n_parts;
         const uint64_t h = (uint64_t)problem, k = (uint64_t)a.n_clusters, dim = (uint64_t)a.dim,
-                       all = (uint64_t)call.sizes.all_rows, begin = all * (uint64_t)part / (uint64_t)n_parts;
-        const int n = (int)(all * (uint64_t)(part + 1) / (uint64_t)n_parts - begin),
-                  own_k = n == a.n_rows ? a.n_clusters : max(n / a.cluster_rows, 1);
+                       all = (uint64_t)call.sizes.all_rows,
+                       begin = n_parts > 1 ? all * (uint64_t)part / (uint64_t)n_parts : 0,
+                       end = n_parts > 1 ? all * (uint64_t)(part + 1) / (uint64_t)n_parts : all;
+        const int n = (int)(end - begin), own_k = n == a.n_rows ? a.n_clusters : max(n / a.cluster_rows, 1);
         /* Centres of segments come first. */
         const uint64_t before = !of_segments && call.sizes.n_segments > 1
                                         ? (uint64_t)call.sizes.n_problems * (uint64_t)call.sizes.n_segments *
@@ -81,10 +90,12 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         KmView out;
         out.first_row = segment * call.segment;
         out.n = max(min(call.segment, n - out.first_row), 0);
-        out.first_cluster = (int)((uint64_t)own_k * (uint64_t)out.first_row / (uint64_t)n);
-        out.k = (int)((uint64_t)own_k * (uint64_t)(out.first_row + out.n) / (uint64_t)n) - out.first_cluster;
+        out.first_cluster = of_segments ? (int)((uint64_t)own_k * (uint64_t)out.first_row / (uint64_t)n) : 0;
+        out.k = (of_segments ? (int)((uint64_t)own_k * (uint64_t)(out.first_row + out.n) / (uint64_t)n) : own_k) -
+                out.first_cluster;
         out.padded = call.padded;
         out.n_tiles = (out.n + km_tile - 1) / km_tile;
+        out.n_spans = (out.n_tiles + km_span - 1) / km_span;
         const uint64_t row = h * (uint64_t)a.n_rows + (uint64_t)out.first_row,
                        of_head = begin + (uint64_t)out.first_row;
         out.rows = a.rows + (uint64_t)head * a.head_step + of_head * a.row_step;
@@ -92,14 +103,14 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         out.scales = reinterpret_cast<float *>(a.work + parts.scales) + row;
         out.fits = reinterpret_cast<float *>(a.work + parts.fits) + row;
         out.labels = reinterpret_cast<int32_t *>(a.work + parts.labels) + row;
-        out.bounds = reinterpret_cast<float2 *>(a.work + parts.bounds) + row;
-        out.points = reinterpret_cast<uint4 *>(a.work + parts.points) +
-                     (h * (uint64_t)((a.n_rows + DCI_GPU_KMEANS_GROUP - 1) / DCI_GPU_KMEANS_GROUP) +
-                      (uint64_t)(out.first_row / DCI_GPU_KMEANS_GROUP)) *
-                             (DCI_GPU_KMEANS_GROUP * dim / 8);
+        const uint64_t group = h * (uint64_t)((a.n_rows + DCI_GPU_KMEANS_GROUP - 1) / DCI_GPU_KMEANS_GROUP) +
+                               (uint64_t)(out.first_row / DCI_GPU_KMEANS_GROUP);
+        out.bounds = reinterpret_cast<float2 *>(a.work + parts.bounds) + group * DCI_GPU_KMEANS_GROUP;
+        out.points = reinterpret_cast<uint4 *>(a.work + parts.points) + group * (DCI_GPU_KMEANS_GROUP * dim / 8);
         out.counts = reinterpret_cast<int32_t *>(a.work + parts.counts) +
                      (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_tiles;
-        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) + slot;
+        out.sizes = reinterpret_cast<int32_t *>(a.work + parts.sizes) +
+                    (uint64_t)number * (uint64_t)call.padded * (uint64_t)call.n_spans;
         out.changed = reinterpret_cast<int32_t *>(a.work + parts.changed) + slot;
         out.centres = reinterpret_cast<float *>(a.work + parts.centres) + slot * dim;
         out.packed = reinterpret_cast<uint16_t *>(a.work + parts.packed) + slot * dim;
@@ -117,6 +128,7 @@ static __device__ __forceinline__ KmView km_view(const KmCall &call, int number)
         out.means = a.means + h * k * dim * 2;
         out.is_f16 = a.dtype == DCI_F16;
         out.fused = a.isa != DCI_ISA_SCALAR;
+        out.wide = call.wide;
         return out;
 }
 
@@ -135,6 +147,12 @@ static __device__ __forceinline__ float km_element(const KmView &h, int row, int
 {
         const unsigned char *at = h.rows + (uint64_t)row * h.row_step;
         return km_widen(__ldg(reinterpret_cast<const uint16_t *>(at) + element), h.is_f16);
+}
+
+/* What a row of that squared length is multiplied by. */
+static __device__ __forceinline__ float km_scale(float norm2)
+{
+        return __fdiv_rn(1.0f, __fsqrt_rn(norm2));
 }
 
 /* In unit length. Rows that are not centred have a mean of zero. */
@@ -180,12 +198,18 @@ template <int DIM> static __device__ __forceinline__ float km_norm2(const float 
         return __shfl_sync(km_all, km_tree(sum), 0);
 }
 
-/* Where element e of centre c is among those packed for matrix units: of eight centres and 32 elements, lane 4 g + i of
- * a warp has elements 8 i to 8 i + 7 of centre g, contiguously. */
-template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(int c, int e)
+/* Where element e of centre c is among those packed for matrix units. Points have, of 32 elements, 8 i to 8 i + 7 in lane
+ * i of four, which takes four of them to each of two products: as elements 2 i, 2 i + 1, 2 i + 8 and 2 i + 9 of 16. For
+ * warps that multiply on their own, lane 4 g + i has elements 8 i to 8 i + 7 of centre g, contiguously. WIDE: as products
+ * of groups take them from shared memory, eight elements of eight centres after another. */
+template <int DIM> static __device__ __forceinline__ uint64_t km_packed_at(bool wide, int c, int e)
 {
-        return ((uint64_t)(c / 8 * (DIM / 32) + e / 32) * 32 + (uint64_t)(4 * (c % 8) + e % 32 / 8)) * 8 +
-               (uint64_t)(e % 8);
+        const int of_four = e % 32 / 8, within = e % 8;
+        if (wide)
+                return (uint64_t)(c / 8 * (DIM / 8) + e / 32 * 4 + within / 2) * 64 +
+                       (uint64_t)(8 * (c % 8) + 2 * of_four + within % 2);
+        return ((uint64_t)(c / 8 * (DIM / 32) + e / 32) * 32 + (uint64_t)(4 * (c % 8) + of_four)) * 8 +
+               (uint64_t)within;
 }
 
 /* The greatest length of several, by bits: none is negative. */
@@ -206,7 +230,7 @@ template <int DIM> static __device__ __forceinline__ void km_put(const KmView &v
                 const float lost = x[t] - __half2float(half);
                 lost2 += lost * lost;
                 v.centres[(uint64_t)c * DIM + lane + 32 * t] = x[t];
-                v.packed[km_packed_at<DIM>(c, lane + 32 * t)] = __half_as_ushort(half);
+                v.packed[km_packed_at<DIM>(v.wide, c, lane + 32 * t)] = __half_as_ushort(half);
         }
 #pragma unroll
         for (int with = 16; with > 0; with /= 2)
@@ -238,9 +262,11 @@ static inline dim3 km_grid(int n, int n_views)
 
 /* cuda/kmeans/kmeans_prepare.cu: rows as points, and the centres that `rounds` begin with. Then, with segments, those of
  * all segments of a head together. */
-extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, cudaStream_t stream);
+extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, const KmCall *whole, cudaStream_t stream);
 extern "C" cudaError_t dci_gpu_cuda_kmeans_join(const KmCall *rounds, const KmCall *whole, cudaStream_t stream);
-/* cuda/kmeans/kmeans_assign.cu: labels of all rows, how many moved, and how many rows each tile has of each. */
+/* Labels of all rows, how many moved, and how many rows each tile has of each: cuda/kmeans/kmeans_assign.cu, and, for
+ * calls that say so, kmeans_wide.cu. */
 extern "C" cudaError_t dci_gpu_cuda_kmeans_assign(const KmCall *call, cudaStream_t stream);
+extern "C" cudaError_t dci_gpu_cuda_kmeans_wide(const KmCall *call, cudaStream_t stream);
 
 #endif

@@ -4,8 +4,7 @@
  * assignment reads them; their middle; and the first centres. And the centres of a head's segments, put together. */
 #include "gpu/cuda/kmeans/kmeans.cuh"
 
-constexpr int middle_groups = 4,
-              middle_each = 8; /* of threads that bring a middle's rows; rows that a thread brings at a time */
+constexpr int middle_threads = 512, middle_warps = middle_threads / 32;
 
 /* --- rows and their mean ------------------------------------------------------------------------------------------ */
 
@@ -51,82 +50,130 @@ template <int DIM> static __global__ void __launch_bounds__(DIM) row_mean_kernel
         const_cast<float *>(h.row_mean)[e] = __double2float_rn(__ddiv_rn(total, (double)h.n));
 }
 
-/* A warp has a row. */
-template <int DIM> static __global__ void scale_kernel(const __grid_constant__ KmCall call)
-{
-        const KmView h = km_view(call, (int)blockIdx.y);
-        const int lane = (int)threadIdx.x & 31, row = (int)blockIdx.x * km_per_block + ((int)threadIdx.x >> 5);
-        if (row >= h.n)
-                return;
-        float x[DIM / 32];
-#pragma unroll
-        for (int t = 0; t < DIM / 32; t++)
-                x[t] = km_element(h, row, lane + 32 * t);
-        const float length2 = km_norm2<DIM>(x, h.fused);
-        float norm2 = length2;
-        if (call.args.centred != 0) {
-#pragma unroll
-                for (int t = 0; t < DIM / 32; t++)
-                        x[t] = __fsub_rn(x[t], h.row_mean[lane + 32 * t]);
-                norm2 = km_norm2<DIM>(x, h.fused);
-        }
-        if (lane != 0)
-                return;
-        h.labels[row] = -1;
-        h.scales[row] = __fdiv_rn(1.0f, __fsqrt_rn(norm2));
-        if (!(length2 <= km_most_norm2) || !(norm2 >= km_least_norm2))
-                h.head_state[DCI_GPU_KMEANS_BAD] = 1;
-}
-
 /* --- points ------------------------------------------------------------------------------------------------------- */
 
-/* Groups of DIM threads bring some rows at a time to shared memory; the first group adds them up in order. */
+/* Each warp brings some rows at a time to shared memory, in unit length; a thread for each element adds them up in order,
+ * while the next ones are on their way. */
 template <int DIM>
-static __global__ void __launch_bounds__(DIM *middle_groups) middle_kernel(const __grid_constant__ KmCall call)
+static __global__ void __launch_bounds__(middle_threads) middle_kernel(const __grid_constant__ KmCall call)
 {
-        __shared__ float rows[middle_groups * middle_each][DIM];
+        constexpr int each = DIM == 256 ? 2 : 4, at_once = each * middle_warps;
+        __shared__ float rows[at_once][DIM];
         const KmView h = km_view(call, (int)blockIdx.x);
-        const int step = h.n / DCI_GPU_KMEANS_MIDDLE + 4, n = (h.n + step - 1) / step, e = (int)threadIdx.x % DIM,
-                  group = (int)threadIdx.x / DIM;
-        float sum = 0.0f;
-        for (int first = 0; first < n; first += middle_groups * middle_each) {
+        const int step = h.n / DCI_GPU_KMEANS_MIDDLE + 4, n = (h.n + step - 1) / step, lane = (int)threadIdx.x & 31,
+                  first_of_warp = (int)(threadIdx.x >> 5) * each;
+        float sum = 0.0f, x[each][DIM / 32];
+        const auto bring = [&](int first) {
 #pragma unroll
-                for (int i = 0; i < middle_each; i++) {
-                        const int at = i * middle_groups + group, row = min(first + at, n - 1) * step;
-                        rows[at][e] = km_unit(km_element(h, row, e), h.row_mean[e], h.scales[row]);
+                for (int i = 0; i < each; i++)
+#pragma unroll
+                        for (int t = 0; t < DIM / 32; t++)
+                                x[i][t] = km_element(h, min(first + first_of_warp + i, n - 1) * step, lane + 32 * t);
+        };
+        bring(0);
+        for (int first = 0; first < n; first += at_once) {
+#pragma unroll
+                for (int i = 0; i < each; i++) {
+#pragma unroll
+                        for (int t = 0; t < DIM / 32; t++)
+                                x[i][t] = __fsub_rn(x[i][t], h.row_mean[lane + 32 * t]);
+                        const float scale = km_scale(km_norm2<DIM>(x[i], h.fused));
+#pragma unroll
+                        for (int t = 0; t < DIM / 32; t++)
+                                rows[first_of_warp + i][lane + 32 * t] = __fmul_rn(x[i][t], scale);
                 }
+                bring(first + at_once);
                 __syncthreads();
-                for (int i = 0; group == 0 && i < min(n - first, middle_groups * middle_each); i++)
-                        sum = __fadd_rn(sum, rows[i][e]);
+                for (int i = 0; threadIdx.x < DIM && i < min(n - first, at_once); i++)
+                        sum = __fadd_rn(sum, rows[i][threadIdx.x]);
                 __syncthreads(); /* rows have been read */
         }
-        if (group == 0)
-                const_cast<float *>(h.middle)[e] = __fmul_rn(sum, __fdiv_rn(1.0f, (float)n));
+        if (threadIdx.x < DIM)
+                const_cast<float *>(h.middle)[threadIdx.x] = __fmul_rn(sum, __fdiv_rn(1.0f, (float)n));
 }
 
-/* Eight elements of a row as a point, rounded to f16; adds up its squared length, and that of what it lost. */
-static __device__ __forceinline__ uint4 pack_eight(const uint4 &raw, const KmView &h, int e, float scale,
-                                                   float *length2, float *lost2)
-{
-        const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-        uint32_t out[4];
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-                const float a = km_point(km_widen(words[j] & 0xffff, h.is_f16), h.row_mean[e + 2 * j], scale,
-                                         h.middle[e + 2 * j]);
-                const float b = km_point(km_widen(words[j] >> 16, h.is_f16), h.row_mean[e + 2 * j + 1], scale,
-                                         h.middle[e + 2 * j + 1]);
-                const __half2 both = __floats2half2_rn(a, b);
-                const float2 kept = __half22float2(both);
-                const float lost_a = a - kept.x, lost_b = b - kept.y;
-                *length2 += a * a + b * b;
-                *lost2 += lost_a * lost_a + lost_b * lost_b;
-                out[j] = *reinterpret_cast<const uint32_t *>(&both);
+/* Elements of a row that a lane has: of each 32, eight contiguous ones. Four lanes share a row. */
+template <int DIM> struct KmEighths {
+        uint4 words[DIM / 32];
+
+        __device__ __forceinline__ float at(int j, int i, bool is_f16) const
+        {
+                const uint4 &four = words[j];
+                const uint32_t word = i < 2 ? four.x : i < 4 ? four.y : i < 6 ? four.z : four.w;
+                return km_widen(i % 2 != 0 ? word >> 16 : word & 0xffff, is_f16);
         }
-        return make_uint4(out[0], out[1], out[2], out[3]);
+};
+
+/* |row - mean|^2 as km_norm2 has it: of each 16 elements a lane has eight, of two such that follow each other two lanes. */
+template <int DIM>
+static __device__ __forceinline__ float norm2_of(const KmEighths<DIM> &own, const float *mean, const KmView &h)
+{
+        const int c = (int)threadIdx.x & 3;
+        float sums[8] = {};
+#pragma unroll
+        for (int j = 0; j < DIM / 32; j++) {
+                KmEighths<32> mine, other;
+                mine.words[0] = own.words[j];
+                other.words[0] = make_uint4(
+                        __shfl_xor_sync(km_all, own.words[j].x, 2), __shfl_xor_sync(km_all, own.words[j].y, 2),
+                        __shfl_xor_sync(km_all, own.words[j].z, 2), __shfl_xor_sync(km_all, own.words[j].w, 2));
+                const KmEighths<32> &lower = c < 2 ? mine : other, &upper = c < 2 ? other : mine;
+#pragma unroll
+                for (int i = 0; i < 8; i++) {
+                        float x = lower.at(0, i, h.is_f16), y = upper.at(0, i, h.is_f16);
+                        if (mean != nullptr) {
+                                x = __fsub_rn(x, mean[32 * j + 8 * (c & 1) + i]);
+                                y = __fsub_rn(y, mean[32 * j + 16 + 8 * (c & 1) + i]);
+                        }
+                        sums[i] = km_step(y, y, km_step(x, x, sums[i], h.fused), h.fused);
+                }
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+                sums[i] = __fadd_rn(sums[i], __shfl_xor_sync(km_all, sums[i], 1));
+#pragma unroll
+        for (int half = 4; half > 0; half /= 2)
+#pragma unroll
+                for (int i = 0; i < half; i++)
+                        sums[i] = __fadd_rn(sums[i], sums[i + half]);
+        return sums[0];
 }
 
-/* A warp packs a group of rows: lane 4 g + c has elements 32 j + 8 c to 32 j + 8 c + 7 of rows g and 8 + g. */
+/* A lane's elements of a row as a point, rounded to f16; its squared length, and that of what it lost, by four lanes. */
+template <int DIM>
+static __device__ __forceinline__ void pack_row(const KmEighths<DIM> &row, const KmView &h, float scale, uint4 *to,
+                                                float *out_length2, float *out_lost2)
+{
+        const int c = (int)threadIdx.x & 3;
+        float length2 = 0.0f, lost2 = 0.0f;
+#pragma unroll
+        for (int j = 0; j < DIM / 32; j++) {
+                const int e = 32 * j + 8 * c;
+                uint32_t out[4];
+#pragma unroll
+                for (int i = 0; i < 8; i += 2) {
+                        const float a = km_point(row.at(j, i, h.is_f16), h.row_mean[e + i], scale, h.middle[e + i]),
+                                    b = km_point(row.at(j, i + 1, h.is_f16), h.row_mean[e + i + 1], scale,
+                                                 h.middle[e + i + 1]);
+                        const __half2 both = __floats2half2_rn(a, b);
+                        const float2 kept = __half22float2(both);
+                        const float lost_a = a - kept.x, lost_b = b - kept.y;
+                        length2 += a * a + b * b;
+                        lost2 += lost_a * lost_a + lost_b * lost_b;
+                        out[i / 2] = *reinterpret_cast<const uint32_t *>(&both);
+                }
+                to[j * 32] = make_uint4(out[0], out[1], out[2], out[3]);
+        }
+#pragma unroll
+        for (int with = 1; with < 4; with *= 2) {
+                length2 += __shfl_xor_sync(km_all, length2, with);
+                lost2 += __shfl_xor_sync(km_all, lost2, with);
+        }
+        *out_length2 = length2;
+        *out_lost2 = lost2;
+}
+
+/* A warp scales and packs a group of rows: lane 4 g + c has elements 32 j + 8 c to 32 j + 8 c + 7 of rows g and 8 + g. */
 template <int DIM> static __global__ void pack_kernel(const __grid_constant__ KmCall call)
 {
         const KmView h = km_view(call, (int)blockIdx.y);
@@ -134,26 +181,30 @@ template <int DIM> static __global__ void pack_kernel(const __grid_constant__ Km
                   group = (int)blockIdx.x * km_per_block + ((int)threadIdx.x >> 5);
         if (group * DCI_GPU_KMEANS_GROUP >= h.n)
                 return;
-        uint4 *to = h.points + (uint64_t)group * (2 * DIM) + lane;
+        KmEighths<DIM> rows[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+                for (int j = 0; j < DIM / 32; j++) /* rows past the end repeat the last one */
+                        rows[r].words[j] = __ldg(reinterpret_cast<const uint4 *>(
+                                h.rows + (uint64_t)min(group * DCI_GPU_KMEANS_GROUP + 8 * r + g, h.n - 1) * h.row_step +
+                                16 * c + 64 * j));
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-                /* Rows past the end repeat the last one. */
-                const int at = group * DCI_GPU_KMEANS_GROUP + 8 * r + g, row = min(at, h.n - 1);
-                const unsigned char *from = h.rows + (uint64_t)row * h.row_step + 16 * c;
-                const float scale = h.scales[row];
-                float length2 = 0.0f, lost2 = 0.0f;
-#pragma unroll
-                for (int j = 0; j < DIM / 32; j++)
-                        to[(r * (DIM / 32) + j) * 32] =
-                                pack_eight(__ldg(reinterpret_cast<const uint4 *>(from + 64 * j)), h, 32 * j + 8 * c,
-                                           scale, &length2, &lost2);
-#pragma unroll
-                for (int with = 1; with < 4; with *= 2) {
-                        length2 += __shfl_xor_sync(km_all, length2, with);
-                        lost2 += __shfl_xor_sync(km_all, lost2, with);
-                }
-                if (c == 0 && at < h.n)
-                        h.bounds[row] = make_float2(__fsqrt_rn(length2), __fsqrt_rn(lost2));
+                const int row = group * DCI_GPU_KMEANS_GROUP + 8 * r + g;
+                const float length2 = norm2_of<DIM>(rows[r], nullptr, h),
+                            norm2 = call.args.centred != 0 ? norm2_of<DIM>(rows[r], h.row_mean, h) : length2,
+                            scale = km_scale(norm2);
+                float point2, lost2;
+                pack_row<DIM>(rows[r], h, scale, h.points + (uint64_t)group * (2 * DIM) + r * DIM + lane, &point2,
+                              &lost2);
+                if (c != 0 || row >= h.n)
+                        continue;
+                h.labels[row] = -1;
+                h.scales[row] = scale;
+                h.bounds[row] = make_float2(__fsqrt_rn(point2), __fsqrt_rn(lost2));
+                if (!(length2 <= km_most_norm2) || !(norm2 >= km_least_norm2))
+                        h.head_state[DCI_GPU_KMEANS_BAD] = 1;
         }
 }
 
@@ -167,11 +218,15 @@ template <int DIM> static __global__ void start_kernel(const __grid_constant__ K
         if (c >= v.padded)
                 return;
         if (lane == 0)
-                v.sizes[c] = v.changed[c] = 0;
+                v.changed[c] = 0;
+        for (int i = lane; i < v.n_tiles; i += 32) /* all of them, each by some warp */
+                v.counts[(uint64_t)c * v.n_tiles + i] = 0;
+        for (int i = lane; i < v.n_spans; i += 32)
+                v.sizes[(uint64_t)c * v.n_spans + i] = 0;
         if (c >= v.k) {
 #pragma unroll
                 for (int t = 0; t < DIM / 32; t++)
-                        v.packed[km_packed_at<DIM>(c, lane + 32 * t)] = 0;
+                        v.packed[km_packed_at<DIM>(v.wide, c, lane + 32 * t)] = 0;
                 if (lane == 0)
                         v.offsets[c] = km_nobody;
                 return;
@@ -210,9 +265,8 @@ static __global__ void join_kernel(const __grid_constant__ KmCall rounds, const 
 
 /* --- launches ----------------------------------------------------------------------------------------------------- */
 
-template <int DIM> static cudaError_t queue_prepare(const KmCall &rounds, cudaStream_t stream)
+template <int DIM> static cudaError_t queue_prepare(const KmCall &rounds, const KmCall &heads, cudaStream_t stream)
 {
-        const KmCall heads = km_call(rounds.args, false);
         const int n = rounds.args.n_rows, n_problems = rounds.sizes.n_problems,
                   n_views = n_problems * rounds.n_segments;
         KmQueue queue = {stream, cudaSuccess};
@@ -221,17 +275,16 @@ template <int DIM> static cudaError_t queue_prepare(const KmCall &rounds, cudaSt
                 queue.launch(sum_kernel<DIM>, dim3((unsigned)heads.n_tiles, (unsigned)n_problems), DIM, heads);
                 queue.launch(row_mean_kernel<DIM>, dim3((unsigned)n_problems), DIM, heads);
         }
-        queue.launch(scale_kernel<DIM>, km_grid(n, n_problems), km_warp_threads, heads);
-        queue.launch(middle_kernel<DIM>, dim3((unsigned)n_problems), DIM * middle_groups, heads);
+        queue.launch(middle_kernel<DIM>, dim3((unsigned)n_problems), middle_threads, heads);
         queue.launch(pack_kernel<DIM>, km_grid(dci_gpu_kmeans_groups(n), n_problems), km_warp_threads, heads);
         queue.launch(start_kernel<DIM>, km_grid(rounds.padded, n_views), km_warp_threads, rounds, true);
         return queue.error;
 }
 
-extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, cudaStream_t stream)
+extern "C" cudaError_t dci_gpu_cuda_kmeans_prepare(const KmCall *rounds, const KmCall *whole, cudaStream_t stream)
 {
         return with_dim(rounds->args.dim, cudaErrorInvalidValue,
-                        [&](auto dim) { return queue_prepare<dim.value>(*rounds, stream); });
+                        [&](auto dim) { return queue_prepare<dim.value>(*rounds, *whole, stream); });
 }
 
 template <int DIM> static cudaError_t queue_join(const KmCall &rounds, const KmCall &whole, cudaStream_t stream)

@@ -70,6 +70,9 @@ static inline int ptx_arrive(int32_t *at, int32_t n = 1)
         *at += n;
         return *at - n;
 }
+static inline void ptx_prefetch(const unsigned char *)
+{
+}
 static inline void ptx_copy16_begin(uint32_t to, const unsigned char *from)
 {
         emulated_copy16(to, from);
@@ -128,6 +131,31 @@ static inline void ptx_mma_bf16(float (&d)[4], uint32_t a0, uint32_t a1, uint32_
                                 uint32_t b1, EMULATED_LINE)
 {
         emulated_mma<emulated_of_bf16>(d, {a0, a1, a2, a3}, {b0, b1}, line);
+}
+
+/* By each warp of the group on its own. */
+template <int K> static inline void ptx_group_begin(float (&)[K])
+{
+}
+static inline void ptx_group_end()
+{
+}
+template <int LATER, int K> static inline void ptx_group_wait(float (&)[K])
+{
+}
+template <int N, int EIGHT>
+static inline void ptx_group_mma_f16(float (&d)[N / 2], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                     const unsigned char *b, bool fresh)
+{
+        const uint32_t *words = reinterpret_cast<const uint32_t *>(b) + emulated_lane();
+        for (int i = 0; i < N / 8; i++) {
+                float part[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+                for (int e = 0; e < 4 && !fresh; e++)
+                        part[e] = d[4 * i + e];
+                ptx_mma_f16(part, a0, a1, a2, a3, words[i * (EIGHT / 4)], words[i * (EIGHT / 4) + 32]);
+                for (int e = 0; e < 4; e++)
+                        d[4 * i + e] = part[e];
+        }
 }
 
 template <class OfB>
