@@ -108,7 +108,7 @@ def save(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict[s
 
 def decoders(model: Any, prompt: torch.Tensor, options: argparse.Namespace) -> Any:
     """Arms and their decoders, after a prompt that was read once."""
-    found = specs(options.preset, options.budget, options.kept, options.config, options.device)
+    found = specs(options.preset, options.budget, options.kept, options.config)
     reader, arms = arms_of(model, found, options.device, prompt.shape[1] + max(options.steps, 1024))
     return in_turn(arms, reader.read(prompt))
 
@@ -238,7 +238,7 @@ def lookup(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[dict
     """The share of planted records that answers name."""
     document, questions = plant(read_text(options.text)[options.skip :], options, tokenizer)
     questions = [question for question in questions if question["kind"] in options.kind]
-    found = specs(options.preset, options.budget, options.kept, options.config, options.device)
+    found = specs(options.preset, options.budget, options.kept, options.config)
     reader, arms = arms_of(model, found, options.device, options.prompt + 1024)
     read, at_once = reader.read(tokenizer(document, return_tensors="pt").input_ids), options.protocol == ["prompt"]
     shares: list[dict[str, list[float]]] = [{} for _ in arms]

@@ -86,7 +86,7 @@ def agreement(model: Any, tokenizer: Any, options: argparse.Namespace) -> list[d
     if not options.dir:
         sys.exit("agreement wants --dir")
     text, results = held_text(tokenizer, options), Results(options.json, options.folder)
-    for spec in [Spec(OWN, {}), *specs(options.preset, options.budget, options.kept, options.config, options.device)]:
+    for spec in [Spec(OWN, {}), *specs(options.preset, options.budget, options.kept, options.config)]:
         what = {"part": "agreement", "model": options.name, "arm": spec.preset, "budget": spec.budget,
                 "prompt": options.prompt, "steps": options.steps, "device": device_name(options), **spec.what()}  # fmt: skip
         if results.has(what):

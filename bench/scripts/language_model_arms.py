@@ -49,7 +49,7 @@ class Spec(NamedTuple):
         return {"options": more} if more else {}
 
 
-def specs(presets: str, budgets: str, kept: str, config: str, device: str = "cpu") -> list[Spec]:
+def specs(presets: str, budgets: str, kept: str, config: str) -> list[Spec]:
     """Those of the command line. kept: "common": every preset has the same budgets, and what is kept counts; "paper": sizes
     and accounting are those of each paper (docs/presets.md), and so are budgets where PAPER has one; or a file that has the
     options of enable by preset, as JSON."""

@@ -33,7 +33,7 @@ class Run:
         self.options, self.tokenizer = options, tokenizer
         self.results = Results(options.json, options.folder)
         self.deadline = Deadline(options.seconds)
-        found = specs(options.preset, options.budget, options.kept, options.config, options.device)
+        found = specs(options.preset, options.budget, options.kept, options.config)
         self.reader, self.arms = arms_of(model, found, options.device, room)
         self.same = {"model": options.name, "device": device_name(options), "dtype": options.dtype}
 

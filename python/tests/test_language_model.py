@@ -142,7 +142,7 @@ def test_sizes_of_papers(arms: Any, tmp_path: Path) -> None:
     assert spec.options == {"sink": 4, "budget": 512, "key_bits": 2}
     model = tiny()
     for device, kind in (("cpu", model.float()), ("host", copy.deepcopy(model).bfloat16())):
-        reader, every = arms.arms_of(kind, arms.specs(",".join(arms.PAPER), "64", "paper", "{}", device), device, 2048)
+        reader, every = arms.arms_of(kind, arms.specs(",".join(arms.PAPER), "64", "paper", "{}"), device, 2048)
         prompt = reader.read(torch.randint(2, 500, (1, 1400), generator=torch.Generator().manual_seed(3)))
         for arm in every[1:]:
             assert torch.isfinite(arm.after(prompt).feed([3])).all(), arm.name
