@@ -570,8 +570,8 @@ typedef struct dci_kv_config {
          * ClusterKV is published); 0 (default): the query heads of a kv head share one. Summaries, and what `tail` adds
          * per query head, stay those of the kv head. A plan has n_query_heads lists then; `combine` combines nothing,
          * and AHEAD corrects each query head for itself. Needs n_query_heads > n_kv_heads, select SCAN or TREE, and a
-         * group other than REORDERED, whose order is one per kv head. A device plans it, too, but for trees. Costs up to
-         * n_query_heads / n_kv_heads times the rows that attention reads
+         * group other than REORDERED, whose order is one per kv head. A device plans it, too, but for trees and VOTES.
+         * Costs up to n_query_heads / n_kv_heads times the rows that attention reads
          */
         int32_t query_head_lists;
         int32_t reserved_end; /**< zero */

@@ -65,7 +65,7 @@
  *                         sketch+lowbit); with CLUSTER and SEGMENT by MEAN also SUMS (retroinfer)
  *      schedule           all but ONCE
  *      combine            SOFTMAX or MEAN; EACH with TREE, or with query_head_lists, which combines nothing
- *      query_head_lists   0; 1 but with TREE
+ *      query_head_lists   0; 1 but with TREE and VOTES
  *      preselect          with CODES, of up to 65,520 tokens (sketch+groups); the bits of the codes of means are the
  *                         CPU's. Sequences for which it leaves out nothing are scored as without it
  *      not with           verify, frozen_prompt, resident_bytes
