@@ -56,6 +56,7 @@ static __device__ __noinline__ bool has_candidate(const dci_gpu_tree_args &a, co
 
 template <int D, int Q> struct NodesShared {
         ScoreTable table;
+        uint2 range[DCI_GPU_MAX_GROUP]; /* of a head's scores, as ordered numbers: the least, the greatest */
         union {
                 CodedQueries<D, Q> queries;
                 RankShared rank;
@@ -156,7 +157,7 @@ static __device__ __noinline__ uint32_t count_pages(const dci_gpu_tree_args &a, 
 template <class R>
 static __device__ __forceinline__ void open_best(const dci_gpu_tree_args &a, const TreeJob &job,
                                                  const ScoreTable &table, RankShared &s, int block_bytes, const R &r,
-                                                 const int (&n_pages)[early_nodes])
+                                                 const uint2 *range, const int (&n_pages)[early_nodes])
 {
         int wanted = max((int)(DCI_GPU_TREE_SHARE * (double)job.n_candidates), DCI_GPU_TREE_FEWEST);
         if (a.field_of_view > 0)
@@ -166,7 +167,7 @@ static __device__ __forceinline__ void open_best(const dci_gpu_tree_args &a, con
                 const bool all = wanted >= job.n_nodes, whole = job.n_candidates == job.n_grouped;
                 uint32_t total, later;
                 if (!all)
-                        find_limits(r, s, wanted);
+                        find_limits(r, s, wanted, range);
                 uint32_t held = mark_nodes(a, job, r, s, all, n_pages);
                 if (all)
                         return;
@@ -194,28 +195,69 @@ static __device__ __noinline__ void open_many(const dci_gpu_tree_args &a, const 
                 const int node = (int)threadIdx.x + j * SCORE_THREADS;
                 n_pages[j] = node < job.n_nodes ? pages_of(a, job, table, block_bytes, node) : 0;
         }
-        open_best(a, job, table, s, block_bytes, Ranked<false>{scores, nullptr, job.n_nodes, a.score.group}, n_pages);
+        open_best(a, job, table, s, block_bytes, Ranked<false>{scores, nullptr, job.n_nodes, a.score.group}, nullptr,
+                  n_pages);
 }
+
+/* The least and the greatest of a lane's scores, by query as in put_nodes. */
+template <int Q> struct ScoreRanges {
+        static constexpr int N = Q == 16 ? 4 : 2;
+        float least[N], most[N];
+
+        __device__ __forceinline__ void begin()
+        {
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+                        least[i] = FLT_MAX;
+                        most[i] = -FLT_MAX;
+                }
+        }
+        /* With the other lanes of the same queries, and the other warps. */
+        __device__ __forceinline__ void leave(uint2 *range, int group)
+        {
+                const int lane = threadIdx.x & 31, c = lane & 3;
+#pragma unroll
+                for (int i = 0; i < N; i++) {
+#pragma unroll
+                        for (int d = Q == 4 ? 2 : 4; d < 32; d *= 2) {
+                                least[i] = fminf(least[i], __shfl_xor_sync(SCORE_ALL, least[i], d));
+                                most[i] = fmaxf(most[i], __shfl_xor_sync(SCORE_ALL, most[i], d));
+                        }
+                        const int q = (Q == 4 ? 2 * (c & 1) : 8 * (i / 2) + 2 * c) + i % 2;
+                        if (lane < (Q == 4 ? 2 : 4) && q < group) {
+                                atomicMin(&range[q].x, ordered(least[i]));
+                                atomicMax(&range[q].y, ordered(most[i]));
+                        }
+                }
+        }
+};
 
 /* Sums of a block of rows to scores, at to[row * row_step + head * head_step]. */
 template <int D, int Q>
 static __device__ __forceinline__ void put_nodes(const CodedQueries<D, Q> &queries, const CodedSums<Q> &sums,
                                                  const float (&scale)[4], int block, int lane, int n, int group,
-                                                 float *to, int row_step, int head_step)
+                                                 float *to, int row_step, int head_step, ScoreRanges<Q> &ranges)
 {
         const int g = lane >> 2, c = lane & 3, first = CODE_ROWS * block + 4 * g + (Q == 4 && c >= 2 ? 2 : 0);
+        const bool whole = CODE_ROWS * (block + 1) <= n && group == Q; /* the same for a warp */
 #pragma unroll
         for (int t = 0; t < (Q == 16 ? 2 : 1); t++) {
                 const int q = Q == 4 ? 2 * (c & 1) : 8 * t + 2 * c;
                 const int2 offset = *reinterpret_cast<const int2 *>(queries.offset + q);
                 const float2 half = *reinterpret_cast<const float2 *>(queries.half + q);
+                float *at = to + first * row_step + q * head_step;
 #pragma unroll
                 for (int i = 0; i < (Q == 4 ? 2 : 4); i++) {
-                        float *at = to + (int64_t)(first + i) * row_step + q * head_step;
-                        if (first + i < n && q < group)
-                                at[0] = score_of(sum_at<Q>(sums, t, i, 0, c), offset.x, half.x, 0.0f, scale[i]);
-                        if (first + i < n && q + 1 < group)
-                                at[head_step] = score_of(sum_at<Q>(sums, t, i, 1, c), offset.y, half.y, 0.0f, scale[i]);
+                        const float x[2] = {score_of(sum_at<Q>(sums, t, i, 0, c), offset.x, half.x, 0.0f, scale[i]),
+                                            score_of(sum_at<Q>(sums, t, i, 1, c), offset.y, half.y, 0.0f, scale[i])};
+#pragma unroll
+                        for (int j = 0; j < 2; j++) {
+                                if (!whole && (first + i >= n || q + j >= group))
+                                        continue;
+                                at[i * row_step + j * head_step] = x[j];
+                                ranges.least[2 * t + j] = fminf(ranges.least[2 * t + j], x[j]);
+                                ranges.most[2 * t + j] = fmaxf(ranges.most[2 * t + j], x[j]);
+                        }
                 }
         }
 }
@@ -241,6 +283,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, 1)
         CodedRows<Shape<D, BITS>::LOADS, Q> codes[EACH];
         if (warp < Q)
                 turned.load(a.score, job, lane);
+        if (threadIdx.x < DCI_GPU_MAX_GROUP)
+                s.range[threadIdx.x] = make_uint2(~0u, 0);
         s.table.fill(a.score.summaries, job, 0, min((job.n_nodes + DCI_GPU_CHUNK - 1) / DCI_GPU_CHUNK, SCORE_TABLE));
         __syncthreads();
         const auto load = [&](CodedRows<Shape<D, BITS>::LOADS, Q> &rows, int block) {
@@ -268,6 +312,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, 1)
         float *staged = reinterpret_cast<float *>(dynamic),
               *scores = a.score.scores + (uint64_t)job.list * a.score.max_groups * group;
         const bool fits = job.n_nodes * group <= room;
+        ScoreRanges<Q> ranges;
+        ranges.begin();
 #pragma unroll 1
         for (int first = warp; first < n_blocks; first += EACH * SCORE_WARPS)
 #pragma unroll
@@ -284,12 +330,13 @@ static __global__ void __launch_bounds__(SCORE_THREADS, 1)
                         if (next < n_blocks)
                                 load(codes[e], next);
                         put_nodes<D, Q>(s.queries, sums, scale, block, lane, job.n_nodes, group, fits ? staged : scores,
-                                        fits ? 1 : group, fits ? job.n_nodes : 1);
+                                        fits ? 1 : group, fits ? job.n_nodes : 1, ranges);
                 }
+        ranges.leave(s.range, group);
         __syncthreads();
         if (fits)
                 open_best(a, job, s.table, s.rank, block_bytes, Ranked<true>{staged, nullptr, job.n_nodes, group},
-                          n_pages);
+                          s.range, n_pages);
         else
                 open_many(a, job, s.table, s.rank, block_bytes, scores);
 }

@@ -272,13 +272,15 @@ static __device__ __noinline__ void stage_others(const float *from, int n, int g
                 to[i % group * n + i / group] = __ldcg(from + i);
 }
 
-/* Scores and numbers of pages to shared memory. Reads do not wait for each other. */
-static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &pages, float *to)
+/* Scores and numbers of pages to shared memory; of four heads also the sets' best (bound_limits), where zeros are. Reads
+ * do not wait for each other. */
+static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &pages, float *to, RankShared &s, int k)
 {
         constexpr int EACH = 4;
         const int n = pages.n;
         const bool fours = pages.group == 4; /* aligned to 16 bytes (args/tree.h) */
         int32_t *numbers = reinterpret_cast<int32_t *>(to + n * pages.group);
+        uint32_t best[4] = {0, 0, 0, 0};
 #pragma unroll 1
         for (int base = threadIdx.x; base < n; base += EACH * SCORE_THREADS) {
                 float4 x[EACH];
@@ -302,8 +304,18 @@ static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &
                                 to[2 * n + i] = x[j].z;
                                 to[3 * n + i] = x[j].w;
                         }
+                        if (i < n && fours && number[j] >= 0) {
+                                best[0] = max(best[0], ordered(x[j].x));
+                                best[1] = max(best[1], ordered(x[j].y));
+                                best[2] = max(best[2], ordered(x[j].z));
+                                best[3] = max(best[3], ordered(x[j].w));
+                        }
                 }
         }
+#pragma unroll
+        for (int q = 0; q < 4; q++)
+                if (best[q] > 0)
+                        atomicMax(&s.bins[q][(int)threadIdx.x & (sets_of(k) - 1)], best[q]);
         if (!fours)
                 stage_others(pages.x, n, pages.group, to);
         __syncthreads();
@@ -313,7 +325,7 @@ static __device__ __forceinline__ Ranked<true> stage_pages(const Ranked<false> &
 /* Long lists, and pages that shared memory has no room for. */
 static __device__ __noinline__ void sort_many(const Ranked<false> &pages, RankShared &s, const ListRooms &r, int k)
 {
-        sort_pages(pages, s, r, k, k <= bounded_pages);
+        sort_pages(pages, s, r, k, k <= bounded_pages, false);
 }
 
 template <int D, int Q>
@@ -325,7 +337,7 @@ static __device__ __forceinline__ void write_list(const dci_gpu_tree_args &a, co
         const uint64_t first = (uint64_t)job.list * a.max_pages;
         const Ranked<false> pages = {a.page_scores + first * group, a.page_numbers + first, n_opened, group};
         if (n_opened * (group + 1) <= room && job.k <= bounded_pages)
-                sort_pages(stage_pages(pages, r.scores), s.rank, r, job.k, true);
+                sort_pages(stage_pages(pages, r.scores, s.rank, job.k), s.rank, r, job.k, true, group == 4);
         else
                 sort_many(pages, s.rank, r, job.k);
         order_pages(r, job.k, group);
@@ -378,6 +390,8 @@ static __global__ void __launch_bounds__(SCORE_THREADS, at_once<D, BITS, Q>)
                 return;
         score_units<D, BITS, Q>(a, job, s, queries, owners);
         __syncthreads();
+        static_assert(TREE_HEADS * TREE_LANES == SCORE_THREADS, "a set for each thread");
+        s.rank.bins[threadIdx.x / TREE_LANES][threadIdx.x % TREE_LANES] = 0;
         if (threadIdx.x == 0)
                 s.before = ptx_arrive(a.arrived + job.list, TREE_BLOCK);
         __syncthreads();

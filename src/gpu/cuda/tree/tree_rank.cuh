@@ -148,8 +148,10 @@ template <class R> static __device__ __noinline__ void narrow_limit(const R &r, 
         __syncthreads();
 }
 
-/* s.limits[q] for all heads: as many keys as are wanted reach it, all where there are no more. By the whole block. */
-template <class R> static __device__ __forceinline__ void find_limits(const R &r, RankShared &s, int wanted)
+/* s.limits[q] for all heads: as many keys as are wanted reach it, all where there are no more. range: of
+ * each head's scores, as ordered numbers; null: it is found. By the whole block. */
+template <class R>
+static __device__ __forceinline__ void find_limits(const R &r, RankShared &s, int wanted, const uint2 *range)
 {
         const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
 #pragma unroll 1
@@ -168,16 +170,22 @@ template <class R> static __device__ __forceinline__ void find_limits(const R &r
                 }
                 if (r.n <= wanted)
                         continue;
-                find_range(r, s, q);
-                __syncthreads();
                 float least = FLT_MAX, most = -FLT_MAX;
+                if (range == nullptr) {
+                        find_range(r, s, q);
+                        __syncthreads();
 #pragma unroll
-                for (int w = 0; w < TREE_LANES / 32; w++) {
-                        least = fminf(least, s.least[head * (TREE_LANES / 32) + w]);
-                        most = fmaxf(most, s.most[head * (TREE_LANES / 32) + w]);
+                        for (int w = 0; w < TREE_LANES / 32; w++) {
+                                least = fminf(least, s.least[head * (TREE_LANES / 32) + w]);
+                                most = fmaxf(most, s.most[head * (TREE_LANES / 32) + w]);
+                        }
+                } else {
+                        __syncthreads();
+                        least = from_ordered(range[q < r.group ? q : 0].x);
+                        most = from_ordered(range[q < r.group ? q : 0].y);
                 }
-                const float range = __fsub_rn(most, least);
-                const float scale = range > 1e-30f && range < 1e30f ? __fdiv_rn((float)TREE_BINS, range) : 0.0f;
+                const float width = __fsub_rn(most, least);
+                const float scale = width > 1e-30f && width < 1e30f ? __fdiv_rn((float)TREE_BINS, width) : 0.0f;
                 for_scores(r, q, there,
                            [&](float x, int) { atomicAdd(&s.bins[head][bin_at(even_bin(x, most, scale))], 1u); });
                 __syncthreads();
@@ -234,22 +242,29 @@ static __device__ __forceinline__ ListRooms list_rooms(unsigned char *base, cons
         return r;
 }
 
+/* Sets of scores whose best ones are compared for k pages. */
+static __device__ __forceinline__ int sets_of(int k)
+{
+        return 2 * k <= 32 ? 32 : 2 * k <= 64 ? 64 : TREE_LANES;
+}
+
 /* s.limits[q] of heads `first` on: k keys or more reach it, hardly more. Scores are divided into 32 to 128 sets, 2 k or
  * more, and k of these have a score as good as the k-th best one of the sets' best. Where few sets have a score, all
- * keys. By the whole block. */
-template <class R> static __device__ __forceinline__ void bound_limits(const R &r, RankShared &s, int first, int k)
+ * keys. has_sets: s.bins[head] has the sets' best as ordered numbers, and zeros up to TREE_LANES. By the whole block. */
+template <class R>
+static __device__ __forceinline__ void bound_limits(const R &r, RankShared &s, int first, int k, bool has_sets)
 {
-        const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES, q = first + head,
-                  n_sets = 2 * k <= 32   ? 32
-                           : 2 * k <= 64 ? 64
-                                         : TREE_LANES;
+        const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES, q = first + head, n_sets = sets_of(k);
         uint32_t *sets = s.bins[head], *different = s.bins[head] + TREE_LANES, best = 0;
         static_assert(TREE_BINS >= 2 * TREE_LANES, "room for sets");
-        for_scores(r, q, q < r.group, [&](float x, int) { best = max(best, ordered(x)); });
-        sets[t] = best;
-        __syncthreads();
+        if (!has_sets) {
+                for_scores(r, q, q < r.group, [&](float x, int) { best = max(best, ordered(x)); });
+                sets[t] = best;
+                __syncthreads();
+        }
         if (t < n_sets) {
-                for (int i = t + n_sets; i < TREE_LANES; i += n_sets)
+#pragma unroll 1
+                for (int i = t; i < TREE_LANES; i += n_sets)
                         best = max(best, sets[i]);
                 best = (best & ~(uint32_t)(TREE_LANES - 1)) | (uint32_t)t; /* a bit less, and no two the same */
                 different[t] = best;
@@ -275,9 +290,13 @@ static __device__ __forceinline__ void gather_keys(const R &r, RankShared &s, in
                                                    uint32_t room)
 {
         const int head = threadIdx.x / TREE_LANES;
+        const unsigned long long limit = s.limits[q < r.group ? q : 0];
         for_scores(r, q, q < r.group, [&](float x, int number) {
-                const unsigned long long key = key_of(ordered(x), number);
-                if (key < s.limits[q])
+                const uint32_t bits = ordered(x);
+                if (bits < (uint32_t)(limit >> 32)) /* nearly all */
+                        return;
+                const unsigned long long key = key_of(bits, number);
+                if (key < limit)
                         return;
                 const uint32_t at = atomicAdd(&s.n_few[head], 1u);
                 if (at < room)
@@ -302,16 +321,16 @@ static __device__ __noinline__ void gather_again(const R &r, RankShared &s, int 
 }
 
 /* Each head's k best keys, best first, at sorted + q * k; zeros where there are fewer. is_bounded: by sets of scores, k
- * is at most bounded_pages. */
+ * is at most bounded_pages; has_sets: of four heads, as bound_limits. */
 template <class R>
 static __device__ __forceinline__ void sort_pages(const R &pages, RankShared &s, const ListRooms &r, int k,
-                                                  bool is_bounded)
+                                                  bool is_bounded, bool has_sets)
 {
         const int head = threadIdx.x / TREE_LANES, t = threadIdx.x % TREE_LANES;
         for (int i = threadIdx.x; i < k * pages.group; i += SCORE_THREADS)
                 r.sorted[i] = 0;
         if (!is_bounded)
-                find_limits(pages, s, k);
+                find_limits(pages, s, k, nullptr);
 #pragma unroll 1
         for (int first = 0; first < pages.group; first += TREE_HEADS) {
                 const int q = first + head;
@@ -321,7 +340,7 @@ static __device__ __forceinline__ void sort_pages(const R &pages, RankShared &s,
                 if (threadIdx.x < TREE_HEADS)
                         s.n_few[threadIdx.x] = 0;
                 if (is_bounded)
-                        bound_limits(pages, s, first, k);
+                        bound_limits(pages, s, first, k, has_sets);
                 else
                         __syncthreads();
                 gather_keys(pages, s, q, few, room);
