@@ -250,6 +250,9 @@ set(dci_cuda_sources
     src/gpu/cuda/score/score_rows.cu
     src/gpu/cuda/select/gate.cu
     src/gpu/cuda/select/select.cu
+    src/gpu/cuda/select/select_means.cu
+    src/gpu/cuda/select/select_shares.cu
+    src/gpu/cuda/select/select_units.cu
     src/gpu/cuda/tail/tail.cu
     src/gpu/cuda/tail/tail_1.cu
     src/gpu/cuda/tail/tail_2.cu

@@ -33,7 +33,7 @@ static const choose_case shapes[] = {
         {"listed groups", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0, 0},
         {"listed groups, many wanted", GAUSSIAN, 4, GROUPS, 0, 1, 8, 1, 1, 2600, 12000, 0, 0, 0},
         {"some are estimated", GAUSSIAN, 4, GROUPS, 0, 1, 8, 5, 2, 200, 12000, 0, 0, 0.232},
-        {"many are estimated of many", GAUSSIAN, 2, GROUPS, 0, 1, 8, 1, 1, 1500, 60000, 0, 0, 0.4},
+        {"many are estimated of many", GAUSSIAN, 2, GROUPS, 0, 1, 8, 1, 2, 1500, 60000, 0, 0, 0.4},
         {"more than a block keeps", GAUSSIAN, 1, EVEN, 0, 1, 8, 1, 1, 300, 190000, 0, 0, 0.3},
         {"estimated by the mean", GAUSSIAN, 5, EVEN, 0, 1, 8, 3, 2, 200, 9000, 0, 0, 0.1},
         {"all are estimated", GAUSSIAN, 8, GROUPS, 0, 1, 8, 3, 2, 200, 9000, 0, 3, 1.0},
@@ -95,28 +95,33 @@ static void take_chunks(choose_state *s, choose_chunks *c, int32_t n_each, size_
         c->args.pieces = gpu_at(c->pieces, false);
 }
 
-/* Candidates go to groups at random; most are small, one is large. */
+/* Candidates go to groups at random; most groups are small, one is large, and of every second head has nearly all. */
 static void list_groups(choose_state *s, int32_t row, int32_t head, int32_t n)
 {
-        int32_t *of = malloc((size_t)(n + 1) * sizeof *of), n_groups = n / 7 + 1, at = 0;
-        ck_assert_ptr_nonnull(of);
-        for (int32_t i = 0; i < n; i++)
-                of[i] = dci_rng_below(&s->rng, 12) == 0 ? n_groups / 2
-                                                        : (int32_t)dci_rng_below(&s->rng, (uint64_t)n_groups);
+        const int32_t n_groups = n / 7 + 1;
+        const uint64_t in_large = head % 2 == 0 ? 5 : 57; /* of 60 */
+        int32_t *of = malloc((size_t)(n + 1) * sizeof *of), *at = calloc((size_t)n_groups, sizeof *at);
+        ck_assert(of != NULL && at != NULL);
+        for (int32_t i = 0; i < n; i++) {
+                of[i] = dci_rng_below(&s->rng, 60) < in_large ? n_groups / 2
+                                                              : (int32_t)dci_rng_below(&s->rng, (uint64_t)n_groups);
+                at[of[i]]++;
+        }
         int32_t n_whole = 0;
-        for (int32_t g = 0; g < n_groups; g++) {
-                const int32_t first = at;
-                for (int32_t i = 0; i < n; i++)
-                        if (of[i] == g)
-                                *choose_in_chunks(&s->ids, row, head, at++, 1) = i;
-                if (at == first)
+        for (int32_t g = 0, first = 0; g < n_groups; g++) {
+                const int32_t size = at[g];
+                at[g] = first;
+                if (size == 0)
                         continue; /* none is empty */
                 int32_t *span = choose_in_chunks(&s->spans, row, head, n_whole++, 2);
                 span[0] = first;
-                span[1] = at - first;
+                span[1] = size;
+                first += size;
         }
+        for (int32_t i = 0; i < n; i++)
+                *choose_in_chunks(&s->ids, row, head, at[of[i]]++, 1) = i;
         ints(s->n_clusters)[(row * s->w->n_heads + head) / s->head_lists] = n_whole;
-        free(of);
+        test_free(of, at);
 }
 
 /* An order of some of the candidates, which is any permutation of them; later ones are pages by position. */

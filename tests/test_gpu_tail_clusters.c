@@ -30,6 +30,7 @@ static const shape shapes[] = {
         {"a model's shape", 2, 4, 128, 5, DCI_BF16, DCI_BF16, SOME, 16, {1500, 0, 700}},
         {"more clusters than a block takes at a time", 1, 4, 64, 1, DCI_BF16, DCI_F32, SOME, 2, {1500, 40, 700}},
         {"large clusters, f16", 2, 8, 128, 3, DCI_F16, DCI_F16, FEW_LEFT, 90, {1000, 1, 129}},
+        {"more rows than are read at a time", 1, 4, 128, 1, DCI_BF16, DCI_F32, FEW_LEFT, 800, {2400, 70, 1700}},
         {"dim 96, groups of 5", 2, 5, 96, 3, DCI_BF16, DCI_F32, SOME, 7, {300, 1100, 5}},
         {"dim 256, groups of 16", 1, 16, 256, 3, DCI_F16, DCI_F32, FEW_LEFT, 11, {900, 40, 257}},
         {"groups of 1", 3, 1, 128, 2, DCI_BF16, DCI_BF16, SOME, 16, {640, 1, 700}},
@@ -357,7 +358,8 @@ static void go(gpu_test *t, const shape *s, uint64_t seed)
         world w;
         void *graph;
         make(&w, t, s, seed);
-        const dci_gpu_tail_clusters_args args = arguments(&w);
+        dci_gpu_tail_clusters_args args = arguments(&w);
+        args.early = seed % 2 == 0;
         float *first = malloc(w.out->n_bytes);
         ck_assert_ptr_nonnull(first);
         ck_ok(t->ops->capture_begin(t->gpu, t->stream));

@@ -129,6 +129,15 @@ static int32_t count_parts(const dci_gpu_kv *kv, size_t n_sequences)
         return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
 }
 
+/* Of clusters: no fewer in each than a block looks at together, and no more parts than are merged together, unless each
+ * would have very many. */
+static int32_t count_cluster_parts(const dci_gpu_kv *kv, size_t n_sequences)
+{
+        const size_t most = (size_t)count_parts(kv, n_sequences), n_clusters = kv->planner.likely_groups;
+        const size_t few = n_clusters / 256 + 1, n = few < 16 ? few : 16, enough = n_clusters / 1024 + 1;
+        return (int32_t)(most < n ? most : enough < n ? n : most < enough ? most : enough);
+}
+
 bool dci_gpu_kv_tails_clusters(const dci_gpu_kv *kv)
 {
         return kv->planner.clustered && kv->shape.tail == DCI_KV_TAIL_SUMS;
@@ -173,7 +182,7 @@ dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_sc
 dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
                                     const dci_gpu_select_args *select, size_t first)
 {
-        const size_t of_queries = first * kv->shape.n_query_heads;
+        const size_t of_queries = first * kv->shape.n_query_heads, n = (size_t)score->n_sequences;
         if (!dci_gpu_kv_tails_clusters(kv))
                 return DCI_OK;
         const dci_gpu_tail_clusters_args args = {.n_sequences = score->n_sequences,
@@ -182,9 +191,10 @@ dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_
                                                  .dim = score->dim,
                                                  .dtype = score->dtype,
                                                  .query_dtype = score->query_dtype,
-                                                 .n_parts = count_parts(kv, (size_t)score->n_sequences),
+                                                 .n_parts = count_cluster_parts(kv, n),
                                                  .max_groups = score->max_groups,
                                                  .scale = score->scale,
+                                                 .early = n == kv->step.n,
                                                  .values_at = (uint32_t)kv->clusters->values_offset,
                                                  .spans_at = (uint32_t)kv->clusters->spans_offset,
                                                  .head_lists = score->head_lists,
@@ -206,7 +216,18 @@ dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_
                                                  .arrived = kv->tail->arrived,
                                                  .out = kv->tail->out + of_queries * kv->dim,
                                                  .lse = kv->tail->lse + of_queries};
-        return kv->ops->tail_clusters(kv->gpu, kv->step.stream, &args);
+        kv->tail->of_plan = args;
+        kv->tail->waits = args.early != 0;
+        return kv->tail->waits ? DCI_OK : kv->ops->tail_clusters(kv->gpu, kv->step.stream, &args);
+}
+
+dci_status dci_gpu_kv_tail_planned(dci_gpu_kv *kv, const void *queries, size_t ld)
+{
+        if (!kv->tail->waits)
+                return DCI_OK;
+        kv->tail->of_plan.queries = queries;
+        kv->tail->of_plan.query_ld = ld;
+        return kv->ops->tail_clusters(kv->gpu, kv->step.stream, &kv->tail->of_plan);
 }
 
 dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld)

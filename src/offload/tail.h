@@ -19,7 +19,9 @@
 typedef struct dci_gpu_kv_tail {
         float *partial, *out, *lse; /* on the device, of the layer that was planned last */
         int32_t *arrived;
-        int32_t *members; /* of clusters, [list][max_groups]; NULL: the tail is not over clusters */
+        int32_t *members;                   /* of clusters, [list][max_groups]; NULL: the tail is not over clusters */
+        dci_gpu_tail_clusters_args of_plan; /* of the layer that was planned last */
+        bool waits;                         /* for the layer's attention */
 } dci_gpu_kv_tail;
 
 /* Whether the device supports this tail, or a sentence that says why not. */
@@ -34,10 +36,13 @@ dci_status dci_gpu_kv_build_prompt_means(dci_gpu_kv *kv, const dci_gpu_encode_pr
 bool dci_gpu_kv_tails_clusters(const dci_gpu_kv *kv);
 /* Floats of `partial`. */
 size_t dci_gpu_kv_tail_floats(const dci_gpu_kv *kv);
-/* LOWBIT, and SUMS of clusters: after the selection, of the same sequences. SUMS of pages: after the gathering, of all. */
+/* LOWBIT: after the selection, of the same sequences. SUMS of pages: after the gathering, of all. */
 dci_status dci_gpu_kv_tail_lowbit(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score, size_t first);
+dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+/* SUMS of clusters: after the selection, of the same sequences. Where these are all of the step's, it is queued by
+ * dci_gpu_kv_tail_planned, after the gathering, during which it runs; else the next ones' scores overwrite theirs. */
 dci_status dci_gpu_kv_tail_clusters(dci_gpu_kv *kv, size_t layer, const dci_gpu_score_args *score,
                                     const dci_gpu_select_args *select, size_t first);
-dci_status dci_gpu_kv_tail_sums(dci_gpu_kv *kv, size_t layer, const void *queries, size_t ld);
+dci_status dci_gpu_kv_tail_planned(dci_gpu_kv *kv, const void *queries, size_t ld);
 
 #endif

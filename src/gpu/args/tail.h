@@ -62,13 +62,16 @@ typedef struct dci_gpu_tail_sums_args {
  * members are read from the lanes or, beyond the ring, the pool.
  *
  * clusters: in each head's part of a chunk of DCI_GPU_CHUNK clusters are mean values, values_at bytes into it, in the
- * type of the rows, and {first, number} of members, spans_at bytes into it; ids, n_clusters: as in select. */
+ * type of the rows, and {first, number} of members, spans_at bytes into it; ids, n_clusters: as in select.
+ *
+ * early: another kernel was queued after the selection, and queries are older than that one: all may be read while that
+ * other kernel still runs, and partial, arrived, out and lse be written. */
 typedef struct dci_gpu_tail_clusters_args {
         int32_t n_sequences, n_heads, group, dim;
         int32_t dtype, query_dtype, n_parts, max_groups; /* n_parts: parts of a list, with room for them in `partial` */
         float scale;
         uint32_t values_at, spans_at;
-        int32_t head_lists;
+        int32_t head_lists, early;
         dci_gpu_sizes sizes;
         const void *queries; /* [sequence][n_lists * group] rows, query_ld elements apart */
         uint64_t query_ld;

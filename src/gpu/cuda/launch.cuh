@@ -11,7 +11,9 @@
  *
  * So a kernel begins when the kernel before the one before it has ended, and may read what the one before it does not
  * write even before its turn. It reads that from the second-level cache (__ldcg, ptx_load*_early, ptx_load*_once): the
- * first-level one may have it as it was some kernels ago. Other work on the stream is ordered as usual. */
+ * first-level one may have it as it was some kernels ago. A tail over clusters (cuda/tail/tail_clusters.cu) does all of
+ * its work then, and writes what no kernel before it reads; it takes its turn last. Other work on the stream is ordered
+ * as usual. */
 #ifndef DCI_GPU_CUDA_LAUNCH_CUH
 #define DCI_GPU_CUDA_LAUNCH_CUH
 

@@ -70,16 +70,23 @@ static __device__ __forceinline__ void merge_tail(float most, float sum, float t
         *of_tail = isinf(tail_lse) ? 0.0f : expf(tail_lse - *lse);
 }
 
+/* Four elements of a query's tail, if there is one. */
+static __device__ __forceinline__ float4 tail_at(const dci_gpu_attend_args &a, int64_t query, int dim, int d)
+{
+        if (a.tail_lse == nullptr)
+                return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        const float *tail = a.tail_out + query * dim + d;
+        return make_float4(tail[0], tail[1], tail[2], tail[3]);
+}
+
 /* The exact part and the tail by what they count. */
-static __device__ __forceinline__ void put_merged(const dci_gpu_attend_args &a, int64_t query, int dim, int d,
-                                                  float of_exact, float4 exact, float of_tail)
+static __device__ __forceinline__ void put_merged(const dci_gpu_attend_args &a, int64_t query, int d, float of_exact,
+                                                  float4 exact, float of_tail, float4 tail)
 {
         float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         add_to(&x, of_exact, exact);
-        if (of_tail != 0.0f) {
-                const float *tail = a.tail_out + query * dim + d;
-                add_to(&x, of_tail, make_float4(tail[0], tail[1], tail[2], tail[3]));
-        }
+        if (of_tail != 0.0f)
+                add_to(&x, of_tail, tail);
         put_out(a, query * (int64_t)a.out_ld + d, x);
 }
 
@@ -139,7 +146,7 @@ static __device__ __forceinline__ void finish(const dci_gpu_attend_args &a, Shar
         __syncthreads();
         for (int i = 4 * threadIdx.x; i < a.group * D; i += 4 * W * 32) {
                 const int q = i / D, d = i % D;
-                put_merged(a, first + q, D, d, s.of_exact[q], blended(s, q, d), s.of_tail[q]);
+                put_merged(a, first + q, d, s.of_exact[q], blended(s, q, d), s.of_tail[q], tail_at(a, first + q, D, d));
         }
 }
 
@@ -185,6 +192,7 @@ template <int D> static __device__ __forceinline__ void merge_parts(const dci_gp
         for (int i = 4 * threadIdx.x; i < a.group * D; i += 4 * blockDim.x) {
                 const int q = i / D, d = i % D;
                 const float tail = a.tail_lse != nullptr ? a.tail_lse[first + q] : -CUDART_INF_F;
+                const float4 tail_out = tail_at(a, first + q, D, d); /* on its way with the parts */
                 float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
                 float most = -CUDART_INF_F, sum = 0.0f, of_exact, of_tail, lse;
                 for (int from = 0; from < n; from += AT_ONCE) {
@@ -218,7 +226,7 @@ template <int D> static __device__ __forceinline__ void merge_parts(const dci_gp
                 merge_tail(most, sum, tail, &of_exact, &of_tail, &lse);
                 if (a.lse != nullptr && d == 0)
                         a.lse[first + q] = lse;
-                put_merged(a, first + q, D, d, of_exact, x, of_tail);
+                put_merged(a, first + q, d, of_exact, x, of_tail, tail_out);
         }
 }
 

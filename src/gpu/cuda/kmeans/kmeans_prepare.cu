@@ -26,6 +26,8 @@ static __device__ __forceinline__ float *sums_of(const KmCall &call, int head, i
                ((uint64_t)head * (uint64_t)call.sizes.tiles + (uint64_t)task) * (uint64_t)call.args.dim;
 }
 
+static_assert(DCI_GPU_KMEANS_SUMMED == DCI_GPU_KMEANS_TILE, "a sum for each tile");
+
 /* A block has so many rows as are summed in binary32, a thread an element. */
 template <int DIM> static __global__ void __launch_bounds__(DIM) sum_kernel(const __grid_constant__ KmCall call)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What the selection (cuda/select/select.cu) is made of: relevances of groups, thresholds among them, and numbers in
+/* What the selection (cuda/select/select_kernel.cuh) is made of: relevances of groups, thresholds among them, and numbers in
  * order.
  *
  * A group's key is its relevance as an ordered number, then its number upside down: greater is better, equal relevances

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* How a list of the selection (cuda/select/select.cu) begins, and how the block that ends it writes it. */
+/* How a list of the selection (cuda/select/select_kernel.cuh) begins, and how the block that ends it writes it. */
 #ifndef DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
 #define DCI_GPU_CUDA_SELECT_SELECT_LIST_CUH
 
@@ -226,24 +226,6 @@ static __device__ __forceinline__ void put_list(const dci_gpu_select_args &args,
                 s.n_tokens = n_tokens;
         name_tokens(args, job, r.tokens, n_tokens);
         put_tokens(args, s, r.bits, r.tokens, n_tokens, job.n_candidates, job.row, (int)blockIdx.y, job.list);
-}
-
-/* Writes the plan's list from the selection cache; by one block, whatever it has done before. */
-static __device__ __noinline__ void take_kept(const dci_gpu_select_args &args, Job job, const Asked &asked, Shared &s,
-                                              Rooms r)
-{
-        dci_gpu_view view;
-        DCI_GPU_VIEW(view, args.sizes, asked.n, asked.n_grouped);
-        __syncthreads(); /* what is kept has been written */
-        uint32_t written = 0;
-        if (view.sparse) {
-                const uint32_t taken = read_kept(s, args.selection, job.row, blockIdx.y, view.n_candidates,
-                                                 min(view.room, args.stride), r.tokens);
-                written = put_in_order(s, r.bits, r.tokens, (int)taken, view.n_candidates, args.sizes.sink,
-                                       args.positions + (uint64_t)job.list * args.stride);
-        }
-        if (threadIdx.x == 0)
-                args.counts[job.list] = (int32_t)written;
 }
 
 /* Writes the units: of n keys those that reach `low`, which are one more than are wanted; the least one counts only

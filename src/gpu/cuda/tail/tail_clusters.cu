@@ -5,21 +5,22 @@
  * Scores of clusters are those of the selection, so that mean values alone are streamed. A block goes through its part
  * of the list a cluster to a thread at a time: it puts those that are estimated whole, in their order, into one list,
  * of which spans take rows in turns, and those that are estimated in part (the one that was cut at the budget, and
- * after a truncation those that reach into the window) into another, of which warps read single members. */
+ * after a truncation those that reach into the window) into another. Members of these are read by the whole block, one
+ * cluster after the other: first each thread finds where a member is, by five reads that depend on each other, then
+ * their keys and values are on their way together, since they may come from the host's memory.
+ *
+ * Queued as the second kernel after the selection or later (`early`), it does all of its work before its turn, while
+ * what is missing of the list is gathered. */
 #include "gpu/cuda/tail/tail_rows.cuh"
 
 constexpr int TILE = WARPS * 32; /* clusters at a time */
-
-template <int D> struct Shared {
-        SpanSums<D> sums;
-        int32_t numbers[TILE], partial[TILE]; /* clusters */
-        float times[TILE];                    /* members of those that are estimated whole */
-        int n_whole[WARPS], n_partial[WARPS];
-};
+/* Chunks of clusters and of members that are looked up once; more are looked up when they are needed. */
+constexpr int CLUSTER_CHUNKS = 64, ID_CHUNKS = 512;
 
 struct Job {
         int list, row, head, query; /* query: the first of the block's */
         int n, n_tokens;            /* candidates; tokens */
+        int n_clusters, n_ids;      /* clusters; members of all */
         int first, last;            /* clusters of this part */
         bool sparse, look;          /* look: for members that are no candidates */
 };
@@ -35,6 +36,18 @@ struct Reading {
         int n;
 };
 
+template <int D> struct Shared {
+        SpanSums<D> sums;
+        const unsigned char *clusters[CLUSTER_CHUNKS], *ids[ID_CHUNKS]; /* the head's part of each chunk */
+        const unsigned char *values[TILE]; /* mean values of clusters that are estimated whole */
+        int32_t numbers[TILE];
+        float times[TILE]; /* their members */
+        Cluster partial[TILE];
+        RowPair rows[TILE];             /* of members */
+        float products[WARPS][QUERIES]; /* of a cluster's rows */
+        int n_whole[WARPS], n_partial[WARPS];
+};
+
 static __device__ __forceinline__ Job job_of(const dci_gpu_tail_clusters_args &a)
 {
         const int n_sets = (a.group + QUERIES - 1) / QUERIES;
@@ -45,42 +58,63 @@ static __device__ __forceinline__ Job job_of(const dci_gpu_tail_clusters_args &a
         job.row = __ldcg(a.rows + blockIdx.z);
         job.n_tokens = __ldcg(a.n_tokens + blockIdx.z);
         const int n_grouped = __ldcg(a.n_grouped + blockIdx.z);
-        const uint32_t n_clusters =
-                (uint32_t)min(__ldcg(a.n_clusters + (int64_t)job.row * a.n_heads + job.head), a.max_groups);
+        job.n_ids = n_grouped;
+        job.n_clusters = min(__ldcg(a.n_clusters + (int64_t)job.row * a.n_heads + job.head), a.max_groups);
         dci_gpu_view view;
         DCI_GPU_VIEW(view, a.sizes, job.n_tokens, n_grouped);
         job.n = view.n_candidates;
         job.sparse = view.sparse != 0;
         job.look = view.n_candidates != n_grouped;
-        job.first = (int)((uint64_t)n_clusters * blockIdx.x / gridDim.x);
-        job.last = (int)((uint64_t)n_clusters * (blockIdx.x + 1) / gridDim.x);
+        job.first = (int)((uint64_t)job.n_clusters * blockIdx.x / gridDim.x);
+        job.last = (int)((uint64_t)job.n_clusters * (blockIdx.x + 1) / gridDim.x);
         return job;
 }
 
-static __device__ __forceinline__ const unsigned char *part_at(const dci_gpu_chunks &chunks, const Job &job, int number)
+/* By the whole block, before a barrier. */
+template <int D>
+static __device__ __forceinline__ void look_up(const dci_gpu_tail_clusters_args &a, const Job &job, Shared<D> &s)
 {
-        return chunk_part(chunks, job.row, job.head, number / DCI_GPU_CHUNK);
+        for (int c = threadIdx.x; c < CLUSTER_CHUNKS && c * DCI_GPU_CHUNK < job.n_clusters; c += WARPS * 32)
+                s.clusters[c] = chunk_part(a.clusters, job.row, job.head, c);
+        for (int c = threadIdx.x; c < ID_CHUNKS && c * DCI_GPU_CHUNK < job.n_ids; c += WARPS * 32)
+                s.ids[c] = chunk_part(a.ids, job.row, job.head, c);
 }
 
-static __device__ __forceinline__ int id_at(const dci_gpu_tail_clusters_args &a, const Job &job, int at)
+/* The chunk of a cluster. */
+template <int D>
+static __device__ __forceinline__ const unsigned char *chunk_of(const dci_gpu_tail_clusters_args &a, const Job &job,
+                                                                const Shared<D> &s, int number)
 {
-        return __ldcg(reinterpret_cast<const int32_t *>(part_at(a.ids, job, at)) + at % DCI_GPU_CHUNK);
+        const int chunk = number / DCI_GPU_CHUNK;
+        return chunk < CLUSTER_CHUNKS ? s.clusters[chunk] : chunk_part(a.clusters, job.row, job.head, chunk);
+}
+
+template <int D>
+static __device__ __forceinline__ int id_at(const dci_gpu_tail_clusters_args &a, const Job &job, const Shared<D> &s,
+                                            int at)
+{
+        const int chunk = at / DCI_GPU_CHUNK;
+        const unsigned char *from =
+                chunk < ID_CHUNKS && at < job.n_ids ? s.ids[chunk] : chunk_part(a.ids, job.row, job.head, chunk);
+        return __ldcg(reinterpret_cast<const int32_t *>(from) + at % DCI_GPU_CHUNK);
 }
 
 /* rest: 0 where nothing is estimated. */
-static __device__ __forceinline__ Cluster cluster_at(const dci_gpu_tail_clusters_args &a, const Job &job, int number)
+template <int D>
+static __device__ __forceinline__ Cluster cluster_at(const dci_gpu_tail_clusters_args &a, const Job &job,
+                                                     const Shared<D> &s, int number)
 {
         Cluster c = {number, 0, 0, __ldcg(a.members + (int64_t)job.list * a.max_groups + number), 0};
         if (c.selected < 0)
                 return c;
-        const int2 span = __ldcg(reinterpret_cast<const int2 *>(part_at(a.clusters, job, number) + a.spans_at) +
+        const int2 span = __ldcg(reinterpret_cast<const int2 *>(chunk_of(a, job, s, number) + a.spans_at) +
                                  number % DCI_GPU_CHUNK);
         c.first = span.x;
         c.size = span.y;
         int begin = job.look ? c.selected : c.size, end = c.size;
         while (begin < end) {
                 const int middle = (begin + end) >> 1;
-                if (id_at(a, job, c.first + middle) < job.n)
+                if (id_at(a, job, s, c.first + middle) < job.n)
                         begin = middle + 1;
                 else
                         end = middle;
@@ -95,15 +129,19 @@ static __device__ __forceinline__ Reading reading_of(const Cluster &c)
         return {c.rest <= others, min(c.rest, others)};
 }
 
-static __device__ __forceinline__ RowPair row_at(const dci_gpu_tail_clusters_args &a, const Job &job, const Cluster &c,
-                                                 const Reading &r, int i)
+template <int D>
+static __device__ __forceinline__ RowPair row_at(const dci_gpu_tail_clusters_args &a, const Job &job,
+                                                 const Shared<D> &s, const Cluster &c, const Reading &r, int i)
 {
         const int member = r.left ? c.selected + i : i < c.selected ? i : c.rest + i;
-        const int position = a.sizes.sink + id_at(a, job, c.first + member);
+        const int position = a.sizes.sink + id_at(a, job, s, c.first + member);
         if (position >= job.n_tokens - a.lanes.ring)
                 return lane_rows(a.lanes, job.row, a.n_heads, job.head, a.lanes.sink + (position & (a.lanes.ring - 1)));
         const int block = __ldcg(a.tables.blocks + job.row * a.tables.stride + (position >> a.pool.page_shift));
-        return pool_rows(a.pool, block, job.head, position & ((1 << a.pool.page_shift) - 1));
+        const unsigned long long piece =
+                __ldcg(reinterpret_cast<const unsigned long long *>(a.pool.pieces) + (block >> a.pool.block_shift));
+        return block_rows(a.pool, reinterpret_cast<unsigned char *>(piece), block, job.head,
+                          position & ((1 << a.pool.page_shift) - 1));
 }
 
 /* A cluster's scores, of the block's query heads. */
@@ -124,10 +162,38 @@ static __device__ __forceinline__ void load_scores(const dci_gpu_tail_clusters_a
                 out[q] = job.query + q < a.group ? __ldcg(at + q) : 0.0f;
 }
 
+template <int D>
 static __device__ __forceinline__ const unsigned char *value_at(const dci_gpu_tail_clusters_args &a, const Job &job,
-                                                                int number, int row_bytes)
+                                                                const Shared<D> &s, int number)
 {
-        return part_at(a.clusters, job, number) + a.values_at + (uint64_t)(number % DCI_GPU_CHUNK) * row_bytes;
+        return chunk_of(a, job, s, number) + a.values_at + (uint64_t)(number % DCI_GPU_CHUNK) * (2 * D);
+}
+
+/* Calls visit(first, rows) for the rows that are read for a cluster, those of a span at a time, nullptr where there is
+ * none; first: of the first time. By the whole block. */
+template <int D, typename Visit>
+static __device__ __forceinline__ void for_rows(const dci_gpu_tail_clusters_args &a, const Job &job, const Cluster &c,
+                                                Shared<D> &s, Visit visit)
+{
+        constexpr int SPANS = Shape<D>::SPANS;
+        const int span = threadIdx.x / Shape<D>::SPAN;
+        const Reading r = reading_of(c);
+        for (int from = 0; from < r.n; from += TILE) {
+                const int n = min(r.n - from, TILE);
+                __syncthreads(); /* the last ones have been read */
+                if ((int)threadIdx.x < n)
+                        s.rows[threadIdx.x] = row_at(a, job, s, c, r, from + (int)threadIdx.x);
+                __syncthreads();
+                for (int base = 0; base < n; base += AT_ONCE * SPANS) {
+                        RowPair rows[AT_ONCE];
+#pragma unroll
+                        for (int u = 0; u < AT_ONCE; u++) {
+                                const int i = base + u * SPANS + span;
+                                rows[u] = i < n ? s.rows[i] : RowPair{nullptr, nullptr};
+                        }
+                        visit(from + base == 0, rows);
+                }
+        }
 }
 
 /* Sums over clusters. */
@@ -135,94 +201,90 @@ template <class T, int D> struct Clusters : Running<T, D> {
         using S = Shape<D>;
         using R = Running<T, D>;
 
-        /* Clusters that are estimated whole, one for a span each time; times: members, 0 where there is none. */
-        __device__ __forceinline__ void add(const float (&scores)[AT_ONCE][QUERIES], const uint4 (&values)[AT_ONCE],
-                                            const float (&times)[AT_ONCE])
+        __device__ __forceinline__ uint4 load_any(const unsigned char *row) const
         {
-                float weights[AT_ONCE][QUERIES];
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++) {
-                        float top = this->most[q];
-#pragma unroll
-                        for (int u = 0; u < AT_ONCE; u++)
-                                top = fmaxf(top, times[u] > 0.0f ? scores[u][q] : LEAST);
-                        this->rise(q, top);
-#pragma unroll
-                        for (int u = 0; u < AT_ONCE; u++) {
-                                weights[u][q] = times[u] > 0.0f
-                                                        ? times[u] * exp2_of((scores[u][q] - top) * CUDART_L2E_F)
-                                                        : 0.0f;
-                                this->sum[q] += weights[u][q];
-                        }
-                }
-#pragma unroll
-                for (int u = 0; u < AT_ONCE; u++)
-                        this->blend(weights[u], values[u]);
+                return row != nullptr ? this->load(row) : make_uint4(0, 0, 0, 0);
         }
 
-        /* Rows of members from number `from` on, a span's on their way together. */
-        __device__ __forceinline__ void load_rows(const dci_gpu_tail_clusters_args &a, const Job &job, const Cluster &c,
-                                                  const Reading &r, int from, uint4 (*keys)[AT_ONCE],
-                                                  uint4 (*values)[AT_ONCE]) const
+        /* The scaled product of the queries with the sum of a cluster's rows, and the first values. */
+        __device__ __forceinline__ void multiply_rows(const dci_gpu_tail_clusters_args &a, const Job &job,
+                                                      const Cluster &c, Shared<D> &s, float (&products)[QUERIES],
+                                                      uint4 (&values)[AT_ONCE])
         {
-                const int span = (threadIdx.x & 31) / S::SPAN;
-#pragma unroll
-                for (int u = 0; u < AT_ONCE; u++) {
-                        const int i = from + u * S::ROWS + span;
-                        RowPair row = {nullptr, nullptr};
-                        if (i < r.n)
-                                row = row_at(a, job, c, r, i);
-                        if (keys != nullptr)
-                                (*keys)[u] = i < r.n ? this->load(row.key) : make_uint4(0, 0, 0, 0);
-                        if (values != nullptr)
-                                (*values)[u] = i < r.n ? this->load(row.value) : make_uint4(0, 0, 0, 0);
-                }
-        }
-
-        /* A cluster that is estimated in part, by a warp, whose spans share the rows. The values of the first rows are
-         * on their way with the keys: both may come from the host's memory. */
-        __device__ __forceinline__ void add_partial(const dci_gpu_tail_clusters_args &a, const Job &job,
-                                                    const Cluster &c)
-        {
-                const int span = (threadIdx.x & 31) / S::SPAN;
-                const Reading r = reading_of(c);
-                const float share = 1.0f / (float)c.rest, times = r.left ? 0.0f : (float)c.size,
-                            sign = r.left ? 1.0f : -1.0f;
-                uint4 keys[AT_ONCE], values[AT_ONCE];
-                float means[QUERIES], s[QUERIES], of_row[QUERIES], weights[QUERIES];
-                load_scores(a, job, c.number, means);
-                const uint4 mean = this->load(value_at(a, job, c.number, 2 * D));
+                const int warp = threadIdx.x >> 5;
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++)
-                        s[q] = 0.0f;
-                for (int from = 0; from < r.n; from += AT_ONCE * S::ROWS) {
-                        load_rows(a, job, c, r, from, &keys, from == 0 ? &values : nullptr);
+                        products[q] = 0.0f;
+                for_rows(a, job, c, s, [&](bool first, const RowPair(&rows)[AT_ONCE]) {
+                        uint4 keys[AT_ONCE];
 #pragma unroll
                         for (int u = 0; u < AT_ONCE; u++) {
+                                keys[u] = load_any(rows[u].key);
+                                if (first)
+                                        values[u] = load_any(rows[u].value);
+                        }
+#pragma unroll
+                        for (int u = 0; u < AT_ONCE; u++) {
+                                float of_row[QUERIES];
                                 this->multiply(keys[u], of_row);
 #pragma unroll
                                 for (int q = 0; q < QUERIES; q++)
-                                        s[q] += sign * share * of_row[q];
+                                        products[q] += of_row[q];
                         }
-                }
+                });
 #pragma unroll
                 for (int q = 0; q < QUERIES; q++) {
-                        const float score = R::template gather<32>(s[q]) + share * times * means[q];
+                        const float of_warp = R::template gather<32>(products[q]);
+                        if ((threadIdx.x & 31) == 0)
+                                s.products[warp][q] = of_warp;
+                }
+                __syncthreads();
+#pragma unroll
+                for (int q = 0; q < QUERIES; q++) {
+                        products[q] = 0.0f;
+#pragma unroll
+                        for (int w = 0; w < WARPS; w++)
+                                products[q] += s.products[w][q];
+                }
+        }
+
+        /* A cluster that is estimated in part, by the block, whose spans share the rows. */
+        __device__ __forceinline__ void add_partial(const dci_gpu_tail_clusters_args &a, const Job &job,
+                                                    const Cluster &c, Shared<D> &s)
+        {
+                const bool counts = threadIdx.x < S::SPAN, left = reading_of(c).left;
+                const float share = 1.0f / (float)c.rest, times = left ? 0.0f : (float)c.size,
+                            sign = left ? 1.0f : -1.0f;
+                float means[QUERIES], products[QUERIES], weights[QUERIES];
+                uint4 values[AT_ONCE], mean = make_uint4(0, 0, 0, 0);
+                load_scores(a, job, c.number, means);
+                if (counts && !left)
+                        mean = this->load(value_at(a, job, s, c.number));
+                multiply_rows(a, job, c, s, products, values);
+#pragma unroll
+                for (int q = 0; q < QUERIES; q++) {
+                        const float score = share * (sign * products[q] + times * means[q]);
                         /* All spans rise, and the first one alone counts the cluster. */
                         this->rise(q, fmaxf(this->most[q], score));
-                        s[q] = exp2_of((score - this->most[q]) * CUDART_L2E_F);
-                        this->sum[q] += span == 0 ? s[q] * (float)c.rest : 0.0f;
-                        weights[q] = span == 0 ? s[q] * times : 0.0f;
-                        s[q] *= sign;
+                        const float weight = exp2_of((score - this->most[q]) * CUDART_L2E_F);
+                        this->sum[q] += counts ? weight * (float)c.rest : 0.0f;
+                        weights[q] = counts ? weight * times : 0.0f;
+                        products[q] = sign * weight;
                 }
                 this->blend(weights, mean);
-                for (int from = 0; from < r.n; from += AT_ONCE * S::ROWS) {
-                        if (from > 0)
-                                load_rows(a, job, c, r, from, nullptr, &values);
 #pragma unroll
-                        for (int u = 0; u < AT_ONCE; u++)
-                                this->blend(s, values[u]);
-                }
+                for (int u = 0; u < AT_ONCE; u++)
+                        this->blend(products, values[u]);
+                if (reading_of(c).n <= AT_ONCE * S::SPANS)
+                        return;
+                for_rows(a, job, c, s, [&](bool first, const RowPair(&rows)[AT_ONCE]) {
+#pragma unroll
+                        for (int u = 0; u < AT_ONCE && !first; u++)
+                                values[u] = load_any(rows[u].value);
+#pragma unroll
+                        for (int u = 0; u < AT_ONCE && !first; u++)
+                                this->blend(products, values[u]);
+                });
         }
 };
 
@@ -234,7 +296,7 @@ static __device__ __forceinline__ void sort_tile(const dci_gpu_tail_clusters_arg
         const int number = base + (int)threadIdx.x, warp = threadIdx.x >> 5;
         Cluster c = {number, 0, 0, -1, 0};
         if (number < job.last)
-                c = cluster_at(a, job, number);
+                c = cluster_at(a, job, s, number);
         const bool is_whole = c.rest > 0 && c.rest == c.size, is_partial = c.rest > 0 && c.rest < c.size;
         const unsigned before = (1u << (threadIdx.x & 31)) - 1, whole = __ballot_sync(0xffffffffu, is_whole),
                        partial = __ballot_sync(0xffffffffu, is_partial);
@@ -254,11 +316,12 @@ static __device__ __forceinline__ void sort_tile(const dci_gpu_tail_clusters_arg
                 n_partial += s.n_partial[w];
         }
         if (is_whole) {
+                s.values[at_whole] = value_at(a, job, s, number);
                 s.numbers[at_whole] = number;
                 s.times[at_whole] = (float)c.size;
         }
         if (is_partial)
-                s.partial[at_partial] = number;
+                s.partial[at_partial] = c;
         __syncthreads();
 }
 
@@ -272,13 +335,29 @@ static __device__ __forceinline__ void add_whole(const dci_gpu_tail_clusters_arg
                 float scores[AT_ONCE][QUERIES], times[AT_ONCE];
 #pragma unroll
                 for (int u = 0; u < AT_ONCE; u++) {
-                        const int i = base + u * SPANS, at = i < n ? i : n - 1, number = s.numbers[at];
-                        values[u] = running.load(value_at(a, job, number, 2 * D));
-                        load_scores(a, job, number, scores[u]);
+                        const int i = base + u * SPANS, at = i < n ? i : n - 1;
+                        values[u] = running.load(s.values[at]);
+                        load_scores(a, job, s.numbers[at], scores[u]);
                         times[u] = i < n ? s.times[at] : 0.0f;
                 }
-                running.add(scores, values, times);
+                running.add_scored(scores, values, times);
         }
+}
+
+template <class T, int D>
+static __device__ __forceinline__ void sum_clusters(const dci_gpu_tail_clusters_args &a, const Job &job, Shared<D> &s)
+{
+        Clusters<T, D> running;
+        running.begin(a, job.list, job.query);
+        __syncthreads(); /* chunks have been looked up */
+        for (int base = job.first; base < job.last; base += TILE) {
+                int n_whole, n_partial;
+                sort_tile<D>(a, job, base, s, n_whole, n_partial);
+                for (int i = 0; i < n_partial; i++)
+                        running.add_partial(a, job, s.partial[i], s);
+                add_whole<T, D>(a, job, s, n_whole, running);
+        }
+        end_block(a, job.list, job.query, running, s.sums);
 }
 
 template <class T, int D>
@@ -287,23 +366,20 @@ static __global__ __launch_bounds__(WARPS * 32,
 {
         PTX_DYNAMIC_SHARED(16, unsigned char, memory);
         Shared<D> &s = *reinterpret_cast<Shared<D> *>(memory);
-        const Job job = job_of(a); /* no kernel writes what it reads */
-        ptx_take_turn();
-        if (!job.sparse) { /* the same for all blocks of the list */
-                if (blockIdx.x == 0 && job.query == 0)
-                        leave_nothing(a, job.list);
-                return;
+        const Job job = job_of(a); /* no kernel writes what this and the next call read */
+        if (job.sparse)
+                look_up(a, job, s);
+        if (a.early != 0)
+                ptx_let_later_begin();
+        else
+                ptx_take_turn();
+        if (job.sparse) { /* the same for all blocks of the list */
+                sum_clusters<T, D>(a, job, s);
+        } else if (blockIdx.x == 0 && job.query == 0) {
+                leave_nothing(a, job.list);
         }
-        Clusters<T, D> running;
-        running.begin(a, job.list, job.query);
-        for (int base = job.first; base < job.last; base += TILE) {
-                int n_whole, n_partial;
-                sort_tile<D>(a, job, base, s, n_whole, n_partial);
-                for (int i = threadIdx.x >> 5; i < n_partial; i += WARPS)
-                        running.add_partial(a, job, cluster_at(a, job, s.partial[i]));
-                add_whole<T, D>(a, job, s, n_whole, running);
-        }
-        end_block(a, job.list, job.query, running, s.sums);
+        if (a.early != 0) /* whoever waits for this kernel waits for those before */
+                ptx_after_earlier();
 }
 
 template <class T, int D> static cudaError_t launch(const dci_gpu_tail_clusters_args &args, const GpuStream &stream)

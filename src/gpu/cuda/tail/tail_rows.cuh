@@ -53,10 +53,9 @@ static __device__ __forceinline__ uint4 load16(const unsigned char *at)
 template <class Args> static __device__ __forceinline__ float query_at(const Args &a, uint64_t at)
 {
         if (a.query_dtype == DCI_F32)
-                return static_cast<const float *>(a.queries)[at];
-        if (a.query_dtype == DCI_F16)
-                return __half2float(static_cast<const __half *>(a.queries)[at]);
-        return __uint_as_float((uint32_t) static_cast<const uint16_t *>(a.queries)[at] << 16);
+                return __ldcg(static_cast<const float *>(a.queries) + at);
+        const unsigned short half = __ldcg(static_cast<const unsigned short *>(a.queries) + at);
+        return a.query_dtype == DCI_F16 ? __half2float(__ushort_as_half(half)) : __uint_as_float((unsigned)half << 16);
 }
 
 /* What a span of lanes sums: the piece of each lane. */
@@ -142,6 +141,28 @@ template <class T, int D> struct Running {
 #pragma unroll
                         for (int e = 0; e < 8; e++)
                                 out[q][e] = fmaf(weights[q], y[e], out[q][e]);
+        }
+
+        /* Rows by their scores, one for a span each time; times: tokens of a row, 0 where there is none. Overwrites s. */
+        __device__ __forceinline__ void add_scored(float (&s)[AT_ONCE][QUERIES], const uint4 (&values)[AT_ONCE],
+                                                   const float (&times)[AT_ONCE])
+        {
+#pragma unroll
+                for (int q = 0; q < QUERIES; q++) {
+                        float top = most[q];
+#pragma unroll
+                        for (int u = 0; u < AT_ONCE; u++)
+                                top = fmaxf(top, times[u] > 0.0f ? s[u][q] : LEAST);
+                        rise(q, top);
+#pragma unroll
+                        for (int u = 0; u < AT_ONCE; u++) {
+                                s[u][q] = times[u] > 0.0f ? times[u] * exp2_of((s[u][q] - top) * CUDART_L2E_F) : 0.0f;
+                                sum[q] += s[u][q];
+                        }
+                }
+#pragma unroll
+                for (int u = 0; u < AT_ONCE; u++)
+                        blend(s[u], values[u]);
         }
 
         __device__ __forceinline__ void leave(SpanSums<D> &s, int span) const

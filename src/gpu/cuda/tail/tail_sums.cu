@@ -100,22 +100,7 @@ template <class T, int D> struct Pages : Running<T, D> {
                         for (int q = 0; q < QUERIES; q++)
                                 s[u][q] = R::template gather<S::SPAN>(s[u][q]);
                 }
-#pragma unroll
-                for (int q = 0; q < QUERIES; q++) {
-                        float top = this->most[q];
-#pragma unroll
-                        for (int u = 0; u < AT_ONCE; u++)
-                                top = fmaxf(top, times[u] > 0.0f ? s[u][q] : LEAST);
-                        this->rise(q, top);
-#pragma unroll
-                        for (int u = 0; u < AT_ONCE; u++) {
-                                s[u][q] = times[u] > 0.0f ? times[u] * exp2_of((s[u][q] - top) * CUDART_L2E_F) : 0.0f;
-                                this->sum[q] += s[u][q];
-                        }
-                }
-#pragma unroll
-                for (int u = 0; u < AT_ONCE; u++)
-                        this->blend(s[u], values[u]);
+                this->add_scored(s, values, times);
         }
 
         /* A page with selected tokens, entries [entry, entry + n) of the list, by a warp, whose spans share the
