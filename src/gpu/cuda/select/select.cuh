@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* What the selection (cuda/select/select_kernel.cuh) is made of: relevances of groups, thresholds among them, and numbers in
- * order.
+/* What the selection (cuda/select/select_kernel.cuh) is made of: relevances of groups, thresholds among them,
+ * and numbers in order.
  *
  * A group's key is its relevance as an ordered number, then its number upside down: greater is better, equal relevances
  * go by number, and no two keys are the same. All comparisons are of keys, so that what is not a number does no harm.

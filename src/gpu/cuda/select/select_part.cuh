@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* A block's part of a list of the selection (cuda/select/select_kernel.cuh): relevances, counted in bins, and what it leaves
- * for the last block. */
+/* A block's part of a list of the selection (cuda/select/select_kernel.cuh): relevances, counted in bins, and what it
+ * leaves for the last block. */
 #ifndef DCI_GPU_CUDA_SELECT_SELECT_PART_CUH
 #define DCI_GPU_CUDA_SELECT_SELECT_PART_CUH
 

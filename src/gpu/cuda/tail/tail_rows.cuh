@@ -143,7 +143,7 @@ template <class T, int D> struct Running {
                                 out[q][e] = fmaf(weights[q], y[e], out[q][e]);
         }
 
-        /* Rows by their scores, one for a span each time; times: tokens of a row, 0 where there is none. Overwrites s. */
+        /* Rows by their scores, one for a span each time; times: tokens of a row, 0: there is none. Overwrites s. */
         __device__ __forceinline__ void add_scored(float (&s)[AT_ONCE][QUERIES], const uint4 (&values)[AT_ONCE],
                                                    const float (&times)[AT_ONCE])
         {
