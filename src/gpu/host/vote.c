@@ -83,7 +83,7 @@ static void fill_table(voting *v, int32_t block)
         for (int32_t c = 0; c < CODES; c++) {
                 int64_t before = 0;
                 for (int32_t i = 0; i < CODES; i++)
-                        before += scores[i] > scores[c] || (scores[i] == scores[c] && i < c) ? counts[i] : 0;
+                        before += scores[i] > scores[c] || (i < c && scores[i] == scores[c]) ? counts[i] : 0;
                 v->tables[block][c] = 0;
                 for (int32_t t = 0; t < TIERS; t++)
                         v->tables[block][c] += before < v->tiers[t];
