@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
+#include <math.h>
 #include <string.h>
 
 #include "tests/gpu_tail_fixture.h"
@@ -47,4 +48,22 @@ dci_gpu_chunks tail_chunks_of(const tail_chunks *c)
                                 .chunk_bytes = c->chunk_bytes,
                                 .head_bytes = (uint32_t)c->head_bytes,
                                 .piece_shift = 1};
+}
+
+void tail_close(const char *name, size_t query, size_t dim, const gpu_buffer *outs, const gpu_buffer *lses,
+                const double *wanted, const double *wanted_lse, double share)
+{
+        const float *out = (const float *)(const void *)outs->back + query * dim;
+        const double lse = (double)((const float *)(const void *)lses->back)[query], model = wanted_lse[query];
+        double off = 0, size = 0;
+        for (size_t j = 0; j < dim; j++) {
+                const double value = wanted[query * dim + j];
+                off += ((double)out[j] - value) * ((double)out[j] - value);
+                size += value * value;
+        }
+        /* Written so that NaN fails. */
+        if (!(sqrt(off) <= share * sqrt(size)))
+                ck_abort_msg("%s, query %zu: off by %g of %g", name, query, sqrt(off), sqrt(size));
+        if (model == -INFINITY ? lse != -INFINITY : !(fabs(lse - model) <= 1e-5 * (1 + fabs(model))))
+                ck_abort_msg("%s, query %zu: lse %.9g, expected %.9g", name, query, lse, model);
 }

@@ -23,4 +23,8 @@ void tail_chunks_take(tail_chunks *c, gpu_test *t, dci_rng *rng, size_t most, si
 unsigned char *tail_chunks_at(const tail_chunks *c, size_t row, size_t head, size_t chunk);
 dci_gpu_chunks tail_chunks_of(const tail_chunks *c);
 
+/* One query's output and its log sum as they were fetched, against a model's; `share` of the output's length may be off. */
+void tail_close(const char *name, size_t query, size_t dim, const gpu_buffer *outs, const gpu_buffer *lses,
+                const double *wanted, const double *wanted_lse, double share);
+
 #endif

@@ -328,25 +328,6 @@ static dci_gpu_tail_sums_args arguments(const world *w)
         return args;
 }
 
-static void compare_query(world *w, size_t query)
-{
-        const size_t dim = (size_t)w->s->dim;
-        const float *out = (const float *)(const void *)w->out->back + query * dim;
-        const double *wanted = w->wanted + query * dim, wanted_lse = w->wanted_lse[query];
-        const double lse = (double)((const float *)(const void *)w->lse->back)[query];
-        double off = 0, size = 0;
-        for (size_t j = 0; j < dim; j++) {
-                off += ((double)out[j] - wanted[j]) * ((double)out[j] - wanted[j]);
-                size += wanted[j] * wanted[j];
-        }
-        /* Written so that NaN fails. */
-        const double share = gpu_is_host(w->t) ? 1e-6 : 1e-5;
-        if (!(sqrt(off) <= share * sqrt(size)))
-                ck_abort_msg("%s, query %zu: off by %g of %g", w->s->name, query, sqrt(off), sqrt(size));
-        if (wanted_lse == -INFINITY ? lse != -INFINITY : !(fabs(lse - wanted_lse) <= 1e-5 * (1 + fabs(wanted_lse))))
-                ck_abort_msg("%s, query %zu: lse %.9g, expected %.9g", w->s->name, query, lse, wanted_lse);
-}
-
 static void compare(world *w)
 {
         const gpu_buffer *const outputs[] = {w->out, w->lse, w->partial};
@@ -356,7 +337,8 @@ static void compare(world *w)
         }
         gpu_same(w->t, w->arrived, w->s->name);
         for (size_t query = 0; query < w->n_lists * (size_t)w->s->group; query++)
-                compare_query(w, query);
+                tail_close(w->s->name, query, (size_t)w->s->dim, w->out, w->lse, w->wanted, w->wanted_lse,
+                           gpu_is_host(w->t) ? 1e-6 : 1e-5);
 }
 
 /* One capture, replayed as sequences grow; each time twice, with the same bits. */
