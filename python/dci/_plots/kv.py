@@ -26,7 +26,7 @@ LOOKS: dict[str, style.Line] = {
     "sketch+lowbit": style.Line(">", G), "icecache": style.Line("s", W, "-.", True), "clusterkv": style.Line("p", W, "-."),
     "prkv": style.Line("d", W, "-."), "louiskv": style.Line("^", W, "-.", True), "retroinfer": style.Line("X", W, "-."),
     "freekv": style.Line("v", W, "-.", True), "sketch+groups": style.Line("D", G), "sketch+verify": style.Line("P", G),
-    "pariskv": style.Line("8", W, "-."),
+    "pariskv": style.Line("8", W, "-.", True),
 }  # fmt: skip
 
 
