@@ -25,7 +25,7 @@ void tail_chunks_take(tail_chunks *c, gpu_test *t, dci_rng *rng, size_t most, si
                 numbers[i] = numbers[j];
                 numbers[j] = (int32_t)i;
         }
-        ck_assert_uint_le(n_pieces, sizeof c->pieces / sizeof *c->pieces);
+        ck_assert_uint_le(n_pieces, TAIL_PIECES);
         c->table = gpu_take(t, n_pieces * sizeof(void *), GPU_DEVICE);
         for (size_t p = 0; p < n_pieces; p++) {
                 c->pieces[p] = gpu_take(t, LAYER_AT + 2 * c->chunk_bytes, GPU_DEVICE);

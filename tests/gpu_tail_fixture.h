@@ -8,10 +8,11 @@
 
 #define TAIL_ROOM ((size_t)24 << 20)
 #define TAIL_SEQUENCES 3
+#define TAIL_PIECES ((size_t)TAIL_SEQUENCES * 4)
 
 typedef struct tail_chunks {
         size_t of_row, head_bytes, chunk_bytes;
-        gpu_buffer *pieces[TAIL_SEQUENCES * 4], *table, *numbers;
+        gpu_buffer *pieces[TAIL_PIECES], *table, *numbers;
 } tail_chunks;
 
 /* Sequences of a call have other numbers on the device. */

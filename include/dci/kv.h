@@ -672,9 +672,9 @@ DCI_API dci_status dci_kv_close(dci_kv *kv, int64_t sequence);
 /**
  * Begins a step of n_sequences different sequences: takes blocks in every layer, and scratch, for n_tokens[i] more
  * tokens each (NULL: 1). Also builds groups when dci_kv_maintain was not called and recent tokens would take more than
- * half the budget (clusters and segments that do not count: when they are due). Errors: DCI_ERR_FULL names the bytes
- * (or blocks) wanted and available. No sequence has changed then; scratch, tables and blocks that were taken stay with
- * the dci_kv for the next call.
+ * half the budget (clusters and segments that do not count: when they are due). Waits for an order in the making that
+ * reads a block which has to be copied. Errors: DCI_ERR_FULL names the bytes (or blocks) wanted and available. No
+ * sequence has changed then; scratch, tables and blocks that were taken stay with the dci_kv for the next call.
  */
 DCI_API dci_status dci_kv_reserve(dci_kv *kv, size_t n_sequences, const int64_t *sequences, const size_t *n_tokens);
 

@@ -193,13 +193,14 @@ typedef struct dci_gpu_kv dci_gpu_kv;
  * Takes on the device, at once: lanes, max_sequences * sparse layers * n_kv_heads * (sink + ring_tokens + hot_tokens)
  * rows; device_resident_bytes, as far as all sequences may need them; tables; where the device plans, scores of one
  * layer: max_tokens floats for each query head (pages: a float for each page; preselect: for each mean and each token
- * that it leaves), of as many sequences as 256 MiB hold, at least one; further sequences are scored in later launches.
- * Dense layers grow with the pool. Summaries on the device grow with the sequences, in chunks of 512 tokens that forks
- * share, in pieces of up to some 32 MiB that stay until dci_gpu_kv_trim: of a token, layer and kv head, codes take
- * bits * dim / 8 + 2 bytes, codes of means as much / preselect_tokens, pages' means 2 dim / page_tokens, other rows of
- * pages twice that, a low-bit tail as much as codes of its bits, SUMS 4 dim / page_tokens; a stored order takes 4 bytes
- * of a token more. With orders locked host memory has the queries of the last ring + reorder_delay plans of each layer
- * and sequence, and room for two layers' orders of max_tokens.
+ * that it leaves; votes: for each candidate of the estimates), of as many sequences as 256 MiB hold, at least one;
+ * further sequences are scored in later launches; for votes 128 dim bytes of counts for each sequence, sparse layer and
+ * kv head. Dense layers grow with the pool. Summaries on the device grow with the sequences, in chunks of 512 tokens
+ * that forks share, in pieces of up to some 32 MiB that stay until dci_gpu_kv_trim: of a token, layer and kv head,
+ * codes take bits * dim / 8 + 2 bytes, those of means as much / preselect_tokens, votes and their codes 7 dim / 8,
+ * pages' means 2 dim / page_tokens, other rows of pages twice that, a low-bit tail as much as codes of its bits, SUMS 4
+ * dim / page_tokens; a stored order takes 4 bytes of a token more. With orders locked host memory has the queries of
+ * the last ring + reorder_delay plans of each layer and sequence, and room for two layers' orders of max_tokens.
  */
 DCI_API dci_status dci_gpu_kv_create(dci_gpu *gpu, const dci_kv_config *kv, const dci_gpu_kv_config *config,
                                      dci_gpu_kv **out_kv);
@@ -339,12 +340,12 @@ DCI_API dci_status dci_gpu_kv_append(dci_gpu_kv *kv, void *stream, size_t layer,
  * host takes its clusters over (dci_gpu_kv_info.n_clustered), under these conditions: at most 64 rounds, no cluster_most,
  * summary MEAN (clusterkv, louiskv; retroinfer's centred keys and mean values, too); a prompt of one step, or one whose
  * rows are named; no key of the head has length 0. The caller's stream copies the prompt's keys; clustering has a stream
- * of its own and runs concurrently with the model's next layers, and the next layer's copy waits until the one before is
- * clustered. It takes memory, from a prompt's end until the host has taken its clusters: on the device 4 dim + 24 bytes
- * a token, 14 dim bytes a cluster and 1/64 byte for each pair of both, for each kv head (SUMS: 2 dim bytes a token more);
- * in locked host memory, which later prompts use again, 4 bytes a token and 2 dim bytes a cluster, for each kv head and
- * layer. If there is none, or max_device_bytes does not allow it, the host clusters, heads and layers on all threads,
- * before the next step.
+ * of its own and runs concurrently with the model's next layers, and the next layer's copy waits until the one before
+ * is clustered. It takes memory, from a prompt's end until the host has taken its clusters: on the device 4 dim + 24
+ * bytes a token, 14 dim bytes a cluster and 9/512 byte for each pair of both, for each kv head (SUMS: 2 dim bytes a
+ * token more); in locked host memory, which later prompts use again, 4 bytes a token and 2 dim bytes a cluster, for
+ * each kv head and layer. If there is none, or max_device_bytes does not allow it, the host clusters, heads and layers
+ * on all threads, before the next step.
  *
  * Learned codes: the host's workers fit the transforms as a prompt's rows arrive, as for host plans; a head's transform
  * takes 67 KB of device memory at 128 elements.

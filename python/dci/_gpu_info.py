@@ -38,7 +38,7 @@ class GPUKVInfo(NamedTuple):
     hot: int
     unit_tokens: int  #: fetched at once: 1, or a page where groups are pages by position
     n_steps: int
-    n_asked: int  #: units that plans asked for, of all lanes
+    n_asked: int  #: units that plans asked for, of all lists
     n_missed: int  #: of these, fetched
     n_stayed: int  #: tokens read in host memory, for want of room in the hot buffer
     bytes_fetched: int  #: over the bus to the device

@@ -33,7 +33,7 @@ DCI_INLINE bool dci_gpu_kv_encodes(const dci_gpu_kv *kv)
 /* Makes the host fit transforms alone, so that the device encodes. */
 void dci_gpu_kv_learned_former(dci_kv_former *former);
 /* Encodes on the host what only the device has, from candidate `first` on, where a chunk begins: the same bits. */
-dci_status dci_gpu_kv_build_missing(dci_kv *host, dci_kv_layer *layer, size_t first);
+dci_status dci_gpu_kv_build_missing(dci_kv *kv, dci_kv_layer *layer, size_t first);
 /* The least size of `upload` for encoding a prompt; 0: the host encodes. */
 size_t dci_gpu_kv_coding_bytes(const dci_gpu_kv *kv);
 /* Encodes an ended prompt, if the device does and has not yet; the host encodes what it lacks of the chunk that is

@@ -147,9 +147,11 @@ void dci_gpu_kv_orders_settle(const dci_gpu_kv *kv, void *image, size_t n)
 
 void dci_gpu_kv_orders_restore(const dci_gpu_kv *kv, const dci_gpu_kv_row *row, const void *image)
 {
+        if (!kv->planner.ordered)
+                return;
         const dci_gpu_kv_order *saved = image;
         dci_gpu_kv_order *states = kv->orders->states + dci_gpu_kv_row_number(kv, row) * kv->n_sparse;
-        for (size_t l = 0; l < kv->n_sparse && kv->planner.ordered; l++) {
+        for (size_t l = 0; l < kv->n_sparse; l++) {
                 const dci_gpu_kv_order uploaded = states[l];
                 states[l] = saved[l];
                 states[l].ordered = uploaded.ordered;

@@ -215,10 +215,10 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
                 args.pool = dci_gpu_kv_host_pool(kv, layer);
                 args.tail_out = kv->planner.on ? kv->tail->out : dci_gpu_kv_mapped(kv, at->plan.tail_out);
                 args.tail_lse = kv->planner.on ? kv->tail->lse : dci_gpu_kv_mapped(kv, at->plan.tail_lse);
-                if (kv->planner.on)
+                if (kv->planner.on) {
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_tail_sums(kv, layer, queries, ld));
-                if (kv->planner.on)
                         DCI_GPU_KV_TRY(kv, dci_gpu_kv_tail_planned(kv, queries, ld));
+                }
         }
         DCI_GPU_KV_TRY(kv, kv->ops->attend(kv->gpu, stream, &args));
         return dci_gpu_kv_check_device(kv, dci_gpu_kv_join_ahead(kv));

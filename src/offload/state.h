@@ -134,7 +134,7 @@ DCI_INLINE bool dci_gpu_kv_coded(const dci_gpu_kv_planner *p)
         return p->kind == DCI_GPU_CODES || p->kind == DCI_GPU_LEARNED;
 }
 
-/* Bytes of a group that the device reads for its score. */
+/* Bytes of a group that the device reads for its score; not for votes. */
 DCI_INLINE size_t dci_gpu_kv_group_bytes(const dci_gpu_kv *kv)
 {
         if (dci_gpu_kv_coded(&kv->planner))

@@ -44,7 +44,7 @@ dci_status dci_gpu_kv_votes_begin(dci_gpu_kv *kv)
 {
         const dci_gpu_kv_votes *v = &kv->planner.votes;
         return v->on ? kv->ops->fill(kv->gpu, kv->side, v->counted, 0,
-                                     kv->n_sparse * kv->n_lists * v->n_blocks * sizeof *v->counted)
+                                     kv->n_sparse * kv->n_lanes * v->n_blocks * sizeof *v->counted)
                      : DCI_OK;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Votes of blocks on the device (gpu/args/votes.h): what they take beside the summaries. The device counts a row's codes by itself, with each
- * plan those that it has not counted. Whatever may change a row's codes other than adding to them makes it forget the counts.
+ * Votes of blocks on the device (gpu/args/votes.h): what they take beside the summaries. The device counts a row's
+ * codes by itself, with each plan those that it has not counted. Whatever may change a row's codes other than adding
+ * to them makes it forget the counts.
  */
 #ifndef DCI_OFFLOAD_VOTES_H
 #define DCI_OFFLOAD_VOTES_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* The numbers of votes and of 4-bit codes of blocks (kv/stages/summary_votes.c), for the host and for devices. Plain C, and CUDA C++. */
+/* The numbers of votes and of 4-bit codes of blocks (kv/stages/summary_votes.c), for the host and for devices. Plain
+ * C, and CUDA C++. */
 #ifndef DCI_SKETCH_VOTES_H
 #define DCI_SKETCH_VOTES_H
 
@@ -17,7 +18,8 @@
 #define DCI_VOTE_SHARE(n) ((n) < 5000 ? 0.5 : (n) < 10000 ? 0.3 : (n) < 30000 ? 0.25 : 0.2)
 #define DCI_VOTE_CANDIDATE_SHARE(n) ((n) < 5000 ? 0.5 : (n) < 10000 ? 0.25 : (n) < 30000 ? 0.2 : 0.1)
 
-/* Lloyd and Max's levels of the size of a coordinate of random directions in eight dimensions: between two of them lies a bound. */
+/* Lloyd and Max's levels of the size of a coordinate of random directions in eight dimensions: between two of them
+ * lies a bound. */
 #define DCI_VOTE_BOUNDS                                                                                                \
         {                                                                                                              \
                 0.0843f, 0.1698f, 0.2578f, 0.3499f, 0.4487f, 0.5585f, 0.6901f                                          \

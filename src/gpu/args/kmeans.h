@@ -17,7 +17,8 @@
  * itself. They differ by a row at most. A problem is a head's part, and has its own rows, clusters and mean.
  *
  * Determinism: no result depends on how work is divided. Matrix units only propose: for each row they report the
- * centres that may be the best, and their error's bound decides whether canonical sums are needed. Members of a cluster are added up in ascending order; counters are integers. */
+ * centres that may be the best, and their error's bound decides whether canonical sums are needed. Members of a cluster
+ * are added up in ascending order; counters are integers. */
 #ifndef DCI_GPU_ARGS_KMEANS_H
 #define DCI_GPU_ARGS_KMEANS_H
 
@@ -88,9 +89,9 @@ typedef struct dci_gpu_kmeans_sizes {
 
 /* Offsets of the parts of the scratch in bytes, all problems of one together. [problem][n_rows]: scales, 1 / |row|;
  * labels; fits, squared distances to the own centre, where clusters are empty; bounds, lengths of the points and what
- * they lost to rounding; points as f16, packed for matrix units by 16 rows. [view][tile][padded]: counts, members, then
- * where they go. [view][padded], those of segments first: sizes, the sums of those; changed, 1 where members are new; [dim] centres; packed, the same as
- * f16 for matrix units; offsets, |centre|^2 / 2, huge where there is no centre. [segment]: states; [padded + 1] starts.
+ * they lost to rounding; points as f16, packed for matrix units by 16 rows. [view][tile][padded]: counts, members.
+ * [view][span][padded]: sizes, members, then where they go. [view][padded], those of segments first: changed, 1 where
+ * members are new; [dim] centres; packed, the same as f16 for matrix units; offsets, |centre|^2 / 2, huge where there is no centre. [segment]: states; [padded + 1] starts.
  * [problem][dim]: middles; row_means. [problem][256 rows][dim]: sums of rows, CENTRED. */
 typedef struct dci_gpu_kmeans_parts {
         uint64_t scales, labels, fits, bounds, points, counts, sizes, changed, centres, packed, offsets, states, starts,

@@ -194,15 +194,16 @@ typedef struct dci_gpu_resolve_args {
         int32_t sink, head_lists;
 } dci_gpu_resolve_args;
 
-/** Fetches items of n_lists lists from a pool (or a contiguous copy, with its tables), or resident pages, into lanes: 2^unit_shift keys and values each. List l
- * is of sequence l / n_heads and head l % n_heads; its items are at items + l * item_stride (0: the same for all). */
+/** Fetches items of lanes from a pool (or a contiguous copy, with its tables), or resident pages: 2^unit_shift keys and
+ * values each. Lane l of the call is of sequence l / n_heads and kv head l % n_heads; its items are at items + l *
+ * item_stride (0: the same for all). */
 typedef struct dci_gpu_gather_args {
-        int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a list, as the host knows it */
+        int32_t n_sequences, n_heads, unit_shift, max_items; /* max_items: of a lane, as the host knows it */
         const int32_t *rows;
         const dci_gpu_item *items;
         uint64_t item_stride;
-        const int32_t *n_items;  /* by list */
-        uint64_t n_items_stride; /* 1, or 0: all lists have n_items[0] */
+        const int32_t *n_items;  /* by lane */
+        uint64_t n_items_stride; /* 1, or 0: all lanes have n_items[0] */
         dci_gpu_pool pool;
         dci_gpu_tables tables;
         dci_gpu_lanes lanes;

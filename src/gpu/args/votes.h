@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Arguments of the kernel that scores by votes of blocks, then 4-bit codes (src/kv/stages/summary_votes.c). Words are those of args/select.h, and
+/* Arguments of the kernel that scores by votes of blocks, then 4-bit codes (src/kv/stages/summary_votes.c). Words
+ * are those of args/select.h, and
  *  - block: eight coordinates of a rotated key; its code: a byte, bit j set where coordinate j is not negative.
  *
- * A head's part of a chunk of 512 candidates, with n = dim / 8 blocks:
- *      [n][512] codes, then [512] records of [n] 4 bytes, a nibble per coordinate, and [n] weights as bf16 */
+ * A head's part of a chunk of 512 candidates, with n = dim / 8 blocks: [n][512] codes, then [512] records of [n] 4
+ * bytes, a nibble per coordinate, and [n] weights as bf16 */
 #ifndef DCI_GPU_ARGS_VOTES_H
 #define DCI_GPU_ARGS_VOTES_H
 
@@ -25,17 +26,18 @@
 
 /** Scores the candidates of each list that is due which have most votes.
  *
- * score: as for `score`, of kind VOTES; its units are out: lists [list][stride], the candidates that have scores, ascending, and
- * n_scored, 0 where all have; singles is 1. parts: of which scores each one is, is open. Queries may have been written by the last kernel;
- * chunks may be by the kernel before that, if `fresh` is not set.
+ * score: as for `score`, of kind VOTES; its units are out: lists [list][stride], the candidates that have scores,
+ * ascending, and n_scored, 0 where all have; singles is 1. parts: of which scores each one is, is open. Queries may
+ * have been written by the last kernel; chunks may be by the kernel before that, if `fresh` is not set.
  *
- * The mean over the group of the rotated queries votes: each code of a block is scored by the product with its signs, added up in the
- * coordinates' order; it has one vote for every tier (DCI_VOTE_RATIOS) that the candidates of better codes, equal ones by number, do not fill.
- * A candidate's votes are the sum over its blocks. All of this is exact, as on the CPU; estimates are sums of products in binary32 of levels
- * times weights with the queries, in any order.
+ * The mean over the group of the rotated queries votes: each code of a block is scored by the product with its
+ * signs, added up in the coordinates' order; it has one vote for every tier (DCI_VOTE_RATIOS) that the candidates of
+ * better codes, equal ones by number, do not fill. A candidate's votes are the sum over its blocks. All of this is
+ * exact, as on the CPU; estimates are sums of products in binary32 of levels times weights with the queries, in any
+ * order.
  *
- * counts: by block, the codes of the first `counted` candidates, in and out: brought up to date. counted 0: counts are worthless.
- * Three launches: tables, votes, estimates. */
+ * counts: by block, the codes of the first `counted` candidates, in and out: brought up to date. counted 0: counts
+ * are worthless. Three launches: tables, votes, estimates. */
 typedef struct dci_gpu_vote_args {
         dci_gpu_score_args score;
         double vote_share, candidate_share; /* 0: as published, by the number of candidates */

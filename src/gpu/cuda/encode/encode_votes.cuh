@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Codes of blocks and 4-bit codes (args/votes.h), to the bit as src/kv/stages/summary_votes.c. Four threads rotate a row as in
- * cuda/encode/encode_row.cuh, and then trade coordinates: thread i gets blocks 4 m + i whole. */
+/* Codes of blocks and 4-bit codes (args/votes.h), to the bit as src/kv/stages/summary_votes.c. Four threads rotate a
+ * row as in cuda/encode/encode_row.cuh, and then trade coordinates: thread i gets blocks 4 m + i whole. */
 #ifndef DCI_GPU_CUDA_ENCODE_ENCODE_VOTES_CUH
 #define DCI_GPU_CUDA_ENCODE_ENCODE_VOTES_CUH
 
@@ -73,7 +73,8 @@ static __device__ __forceinline__ VoteBlock encode_block(const float (&y)[DCI_VO
         return out;
 }
 
-/* Writes the blocks of one rotated row, candidate number `at` of a chunk; zeros where it is not `present`. Needs whole warps. */
+/* Writes the blocks of one rotated row, candidate number `at` of a chunk; zeros where it is not `present`. Needs
+ * whole warps. */
 template <int DIM>
 static __device__ __forceinline__ void store_blocks(const float (&y)[Shape<DIM>::k], float most, int i,
                                                     unsigned char *part, int at, bool present, bool store)

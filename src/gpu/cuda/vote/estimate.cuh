@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
-/* Estimates of the candidates that have most votes (args/votes.h): a part of a list's ranges to a block, whose threads first name the
- * candidates, then take one block of one of them each. One more block for a list takes the tokens that every plan attends to. */
+/* Estimates of the candidates that have most votes (args/votes.h): a part of a list's ranges to a block, whose
+ * threads first name the candidates, then take one block of one of them each. One more block for a list takes the
+ * tokens that every plan attends to. */
 #ifndef DCI_GPU_CUDA_VOTE_ESTIMATE_CUH
 #define DCI_GPU_CUDA_VOTE_ESTIMATE_CUH
 
@@ -113,7 +114,8 @@ static __device__ __forceinline__ Chosen choose(const dci_gpu_vote_args &a, cons
         return c;
 }
 
-/* The candidates of a range that have scores, to s.found; returns how many. Two to a thread. begin: the first one's score. */
+/* The candidates of a range that have scores, to s.found; returns how many. Two to a thread. begin: the first one's
+ * score. */
 static __device__ __forceinline__ int find_candidates(const dci_gpu_vote_args &a, const VoteJob &job, EstimateShared &s,
                                                       int range, uint32_t votes, Chosen &c, int *out_begin)
 {
@@ -181,7 +183,8 @@ struct RecordPart {
         }
 };
 
-/* The sum over a team's threads, of the query that the thread gets: of the four, those with its number's two highest bits. */
+/* The sum over a team's threads, of the query that the thread gets: of the four, those with its number's two highest
+ * bits. */
 template <int SIZE> static __device__ __forceinline__ float team_sum(const float (&x)[quad], int lane)
 {
         const bool upper = (lane & (SIZE / 2)) != 0, second = (lane & (SIZE / 4)) != 0;

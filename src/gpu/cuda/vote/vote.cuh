@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /* Votes (args/votes.h): tables of codes, and votes by them.
  *
- * A block's table has a nibble for each code, in 32 words: one to a bank of shared memory, so that whatever codes a warp looks up, it waits
- * for none. */
+ * A block's table has a nibble for each code, in 32 words: one to a bank of shared memory, so that whatever codes a
+ * warp looks up, it waits for none. */
 #ifndef DCI_GPU_CUDA_VOTE_VOTE_CUH
 #define DCI_GPU_CUDA_VOTE_VOTE_CUH
 
@@ -33,7 +33,8 @@ static __device__ __forceinline__ VoteJob vote_job_of(const dci_gpu_vote_args &a
         return job;
 }
 
-/* Whether the list has scores to be made, for kernels that come after the first: whether it is due was known before that. */
+/* Whether the list has scores to be made, for kernels that come after the first: whether it is due was known before
+ * that. */
 static __device__ __forceinline__ bool vote_begins(const dci_gpu_vote_args &a, const VoteJob &job)
 {
         return job.list.sparse && (a.score.due == nullptr || __ldcg(a.score.due + job.list.list) == a.score.due_is);
@@ -140,8 +141,8 @@ static __device__ __forceinline__ void turn_queries(const dci_gpu_vote_args &a, 
         }
 }
 
-/* Adds the codes of candidates that have come to a block's counts, or takes away those that have gone. A warp takes a chunk, a thread 16
- * codes of it. */
+/* Adds the codes of candidates that have come to a block's counts, or takes away those that have gone. A warp takes
+ * a chunk, a thread 16 codes of it. */
 static __device__ __noinline__ void count_codes(const dci_gpu_vote_args &a, ScoreJob job, uint32_t *counts, int block,
                                                 int from, int to, uint32_t one)
 {
