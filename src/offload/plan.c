@@ -185,15 +185,8 @@ static dci_status attend(dci_gpu_kv *kv, void *stream, size_t layer, const void 
         DCI_TRY(check_attend(kv, stream, layer, queries, ld, out, out_ld, out_lse));
         dci_gpu_kv_layer *at = &kv->layers[layer];
         const size_t n = kv->step.n;
-        if (at->dense) {
-                at->n_longest = 0;
-                for (size_t i = 0; i < n; i++) {
-                        const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
-                        at->n_longest = after > at->n_longest ? after : at->n_longest;
-                }
-                if (kv->step.bound > 0)
-                        at->n_longest = kv->step.bound;
-        }
+        if (at->dense)
+                at->n_longest = dci_gpu_kv_longest(kv, 0, n);
         dci_gpu_attend_args args = attend_args(kv, at);
         args.queries = queries;
         args.query_ld = ld;

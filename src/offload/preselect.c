@@ -42,13 +42,9 @@ size_t dci_gpu_kv_preselect_init(dci_gpu_kv *kv, size_t most)
 dci_gpu_units dci_gpu_kv_units(const dci_gpu_kv *kv, size_t first, size_t n)
 {
         const dci_gpu_kv_preselect *s = &kv->planner.preselect;
-        size_t longest = kv->step.bound;
         if (kv->planner.votes.on)
                 return dci_gpu_kv_votes_units(kv);
-        for (size_t i = first; i < first + n && kv->step.bound == 0; i++) {
-                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
-                longest = after > longest ? after : longest;
-        }
+        const size_t longest = dci_gpu_kv_longest(kv, first, n);
         /* What is in sink and window is no candidate. */
         if (s->wanted == 0 || longest <= kv->shape.sink + kv->shape.window + s->wanted * DCI_GPU_UNIT)
                 return (dci_gpu_units){.lists = NULL};

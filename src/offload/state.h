@@ -117,6 +117,18 @@ DCI_INLINE size_t dci_gpu_kv_blocks(const dci_gpu_kv *kv, size_t n_tokens)
         return (n_tokens + kv->shape.page_tokens - 1) >> kv->page_shift;
 }
 
+/* Tokens that the longest of sequences [first, first + n) of the step will have; while a graph is captured, what it is
+ * sized for. */
+DCI_INLINE size_t dci_gpu_kv_longest(const dci_gpu_kv *kv, size_t first, size_t n)
+{
+        size_t longest = kv->step.bound;
+        for (size_t i = first; i < first + n && kv->step.bound == 0; i++) {
+                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
+                longest = after > longest ? after : longest;
+        }
+        return longest;
+}
+
 /* The end of a run of blocks or chunks that follow each other in one piece: from entry `first` of a table of their
  * numbers on, before `end`. */
 DCI_INLINE size_t dci_gpu_kv_run_end(const int32_t *numbers, size_t piece_shift, size_t first, size_t end)

@@ -129,8 +129,8 @@ static int32_t count_parts(const dci_gpu_kv *kv, size_t n_sequences)
         return (int32_t)(n < fewest ? fewest : n > DCI_GPU_MAX_PARTS ? DCI_GPU_MAX_PARTS : n);
 }
 
-/* Of clusters: no fewer in each than a block looks at together, and no more parts than are merged together, unless each
- * would have very many. */
+/* Of clusters: each part has at least as many as a block reads at a time, and there are no more parts than one round
+ * merges, unless each would have very many. */
 static int32_t count_cluster_parts(const dci_gpu_kv *kv, size_t n_sequences)
 {
         const size_t most = (size_t)count_parts(kv, n_sequences), n_clusters = kv->planner.likely_groups;

@@ -79,12 +79,7 @@ int32_t dci_gpu_kv_votes_parts(const dci_gpu_kv *kv)
 /* Ranges of the step's longest list, or of the longest of a graph. */
 static size_t count_ranges(const dci_gpu_kv *kv)
 {
-        size_t longest = kv->step.bound;
-        for (size_t i = 0; i < kv->step.n && kv->step.bound == 0; i++) {
-                const size_t after = kv->rows[kv->step.rows[i]].n + kv->step.wanted[i];
-                longest = after > longest ? after : longest;
-        }
-        return (longest + DCI_GPU_VOTE_RANGE - 1) / DCI_GPU_VOTE_RANGE;
+        return (dci_gpu_kv_longest(kv, 0, kv->step.n) + DCI_GPU_VOTE_RANGE - 1) / DCI_GPU_VOTE_RANGE;
 }
 
 dci_status dci_gpu_kv_vote(dci_gpu_kv *kv, void *stream, const dci_gpu_score_args *score)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copyright (c) 2026 the dci authors */
 /*
- * Votes of blocks on the device (gpu/args/votes.h): what they take beside the summaries. The device counts a row's
+ * Votes of blocks on the device (gpu/args/votes.h): what they take in addition to the summaries. The device counts a row's
  * codes by itself, with each plan those that it has not counted. Whatever may change a row's codes other than adding
  * to them makes it forget the counts.
  */

@@ -18,6 +18,14 @@
 #define DCI_VOTE_SHARE(n) ((n) < 5000 ? 0.5 : (n) < 10000 ? 0.3 : (n) < 30000 ? 0.25 : 0.2)
 #define DCI_VOTE_CANDIDATE_SHARE(n) ((n) < 5000 ? 0.5 : (n) < 10000 ? 0.25 : (n) < 30000 ? 0.2 : 0.1)
 
+/* Of n candidates: how many go from the votes to their estimates; int32_t. Needs <math.h>. */
+#define DCI_VOTED(out, n, share, least)                                                                                \
+        do {                                                                                                           \
+                const double tokens_ = ((share) > 0.0 ? (share) : DCI_VOTE_CANDIDATE_SHARE(n)) * (double)(n);          \
+                const int32_t wanted_ = (int32_t)ceil(tokens_), some_ = wanted_ > (least) ? wanted_ : (least);         \
+                (out) = some_ < (n) ? some_ : (n);                                                                     \
+        } while (0)
+
 /* Lloyd and Max's levels of the size of a coordinate of random directions in eight dimensions: between two of them
  * lies a bound. */
 #define DCI_VOTE_BOUNDS                                                                                                \

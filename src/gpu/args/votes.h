@@ -16,14 +16,6 @@
 #define DCI_GPU_VOTE_BINS 256   /* numbers of votes, at most 6 * 32, of which there is one more */
 #define DCI_GPU_VOTE_WORDS 32   /* of a block's table: a nibble for each code */
 
-/* Of n candidates: how many go from the votes to their estimates, as dci_kv_voted. */
-#define DCI_GPU_VOTED(out, n, share, least)                                                                            \
-        do {                                                                                                           \
-                const double tokens_ = ((share) > 0.0 ? (share) : DCI_VOTE_CANDIDATE_SHARE(n)) * (double)(n);          \
-                const int32_t wanted_ = (int32_t)ceil(tokens_), some_ = wanted_ > (least) ? wanted_ : (least);         \
-                (out) = some_ < (n) ? some_ : (n);                                                                     \
-        } while (0)
-
 /** Scores the candidates of each list that is due which have most votes.
  *
  * score: as for `score`, of kind VOTES; its units are out: lists [list][stride], the candidates that have scores,

@@ -182,7 +182,7 @@ static __device__ __forceinline__ void ptx_mma_bf16(float (&d)[4], uint32_t a0, 
  * memory, of binary16: eight elements of a column are contiguous, those of eight columns after another, the next eight
  * elements after them, and the next eight columns EIGHT bytes on. After ptx_group_begin come products, then ptx_group_end;
  * they are there when ptx_group_wait has waited for all but the LATER last ones that have ended. `fresh` says that D was
- * nothing before. Machines that have no such instruction multiply warp by warp: the same sums, rounded elsewhere. */
+ * nothing before. GPUs without this instruction multiply warp by warp, and round at other places. */
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 template <int K> static __device__ __forceinline__ void ptx_group_hold(float (&d)[K])
 {

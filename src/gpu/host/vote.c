@@ -122,7 +122,7 @@ static void vote(const dci_gpu_vote_args *args, int32_t sequence, int32_t head, 
                     .n_blocks = s->dim / DCI_VOTE_BLOCK,
                     .list = (uint64_t)sequence * (uint64_t)s->n_heads + (uint64_t)head};
         int32_t wanted;
-        DCI_GPU_VOTED(wanted, n, args->candidate_share, args->least);
+        DCI_VOTED(wanted, n, args->candidate_share, args->least);
         s->units.n_scored[v.list] = wanted < n ? wanted : 0;
         if (wanted >= n)
                 return;

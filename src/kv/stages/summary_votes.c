@@ -27,9 +27,9 @@
 #include "sketch/rotate.h"
 #include "sketch/votes.h"
 
-#define BLOCK DCI_KV_VOTE_BLOCK
-#define CODES DCI_KV_VOTE_CODES
-#define TIERS DCI_KV_VOTE_TIERS
+#define BLOCK ((size_t)DCI_VOTE_BLOCK)
+#define CODES ((size_t)DCI_VOTE_CODES)
+#define TIERS ((size_t)DCI_VOTE_TIERS)
 #define MAX_VOTES (TIERS * DCI_KV_MAX_DIM / BLOCK)
 
 /* --- layout ------------------------------------------------------------------------------------------------------- */
@@ -73,10 +73,10 @@ static double vote_share(const dci_kv_config *c, size_t n)
 
 size_t dci_kv_voted(const dci_kv_config *c, size_t n)
 {
-        const double share = c->candidate_share > 0.0 ? c->candidate_share : DCI_VOTE_CANDIDATE_SHARE(n);
-        const size_t wanted = (size_t)ceil(share * (double)n), list = c->budget - dci_kv_counted(c);
-        const size_t some = wanted > list ? wanted : list;
-        return some < n ? some : n;
+        const size_t list = c->budget - dci_kv_counted(c);
+        int32_t voted;
+        DCI_VOTED(voted, (int32_t)n, c->candidate_share, (int32_t)list);
+        return (size_t)voted;
 }
 
 /* --- the rotation ------------------------------------------------------------------------------------------------- */

@@ -14,13 +14,9 @@ DCI_INLINE bool dci_kv_votes(const dci_kv *kv)
 }
 
 /* Coordinates are taken eight at a time; the last block is filled with zeros. */
-#define DCI_KV_VOTE_BLOCK ((size_t)DCI_VOTE_BLOCK)
-#define DCI_KV_VOTE_CODES ((size_t)DCI_VOTE_CODES)
-#define DCI_KV_VOTE_TIERS ((size_t)DCI_VOTE_TIERS)
-
 DCI_INLINE size_t dci_kv_vote_blocks(size_t dim)
 {
-        return (dim + DCI_KV_VOTE_BLOCK - 1) / DCI_KV_VOTE_BLOCK;
+        return (dim + DCI_VOTE_BLOCK - 1) / DCI_VOTE_BLOCK;
 }
 
 /* Of n candidates: how many go from the votes to their estimates. */

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 the dci authors */
 /* Every row to the best centre (args/kmeans.h), where all centres of a view fit into shared memory. A group of four
  * warps has 64 rows, as points rounded to f16 in registers, and multiplies them by a chunk of centres at a time, by the
- * instructions of whole groups where the machine has them (ptx.cuh); meanwhile it looks at the products of the chunk
+ * instructions of whole groups where the GPU has them (ptx.cuh). While they run it compares the products of the chunk
  * before. Rows in doubt are kept until the block has seen all of its rows, and then decided by canonical sums. */
 #include "gpu/cuda/bulk.cuh"
 #include "gpu/cuda/kmeans/kmeans.cuh"
@@ -79,7 +79,7 @@ template <int DIM> struct KmGroup {
                 ptx_group_end();
         }
 
-        /* Waits for products, but not for LATER ones, and looks at them. */
+        /* Waits for all products but the last LATER groups of them, and compares them. */
         template <int LATER, int N> __device__ __forceinline__ void take(float (&sums)[N], int first)
         {
                 ptx_group_wait<LATER>(sums);

@@ -114,6 +114,51 @@ template <int MOST> struct RawQuery {
         }
 };
 
+/* A rotation of a query in a warp's registers, coordinate 32 e + lane: as dci_rotate, stages from the widest to the
+ * narrowest. Nothing is fused: the same bits. */
+template <int D> struct Rotation {
+        static constexpr int N = D / 32, PART = D == 96 ? 64 : D, WIDE = PART / 32, ROUNDS = PART == D ? 3 : 6;
+        float signs[ROUNDS][WIDE];
+
+        __device__ __forceinline__ void load(const float *from, int lane)
+        {
+#pragma unroll
+                for (int r = 0; r < ROUNDS; r++)
+#pragma unroll
+                        for (int e = 0; e < WIDE; e++)
+                                signs[r][e] = __ldcg(from + (PART == D ? 2 * r : r) * PART + 32 * e + lane);
+        }
+
+        __device__ __forceinline__ void turn(float (&x)[N], int lane) const
+        {
+#pragma unroll
+                for (int r = 0; r < ROUNDS; r++) {
+                        const int first = PART != D && r % 2 == 1 ? N - WIDE : 0;
+#pragma unroll
+                        for (int e = 0; e < WIDE; e++)
+                                x[first + e] = __fmul_rn(x[first + e], signs[r][e]);
+#pragma unroll
+                        for (int half = WIDE / 2; half > 0; half /= 2)
+#pragma unroll
+                                for (int e = 0; e < WIDE; e++)
+                                        if ((e & half) == 0) {
+                                                const float low = x[first + e], high = x[first + e + half];
+                                                x[first + e] = __fadd_rn(low, high);
+                                                x[first + e + half] = __fsub_rn(low, high);
+                                        }
+#pragma unroll
+                        for (int half = 16; half > 0; half /= 2)
+#pragma unroll
+                                for (int e = 0; e < WIDE; e++) {
+                                        const float own = x[first + e];
+                                        const float other = __shfl_xor_sync(SCORE_ALL, own, half);
+                                        x[first + e] =
+                                                (lane & half) == 0 ? __fadd_rn(own, other) : __fsub_rn(other, own);
+                                }
+                }
+        }
+};
+
 static __device__ __forceinline__ float warp_sum(float x)
 {
 #pragma unroll

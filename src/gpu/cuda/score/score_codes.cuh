@@ -44,9 +44,10 @@ template <int D, int Q> struct CodedQueries {
 
 /* One query in a warp's registers: coordinate 32 e + lane. */
 template <int D> struct Turned {
-        static constexpr int N = D / 32, PART = D == 96 ? 64 : D, WIDE = PART / 32, ROUNDS = PART == D ? 3 : 6;
+        static constexpr int N = D / 32;
         RawQuery<N> raw;
-        float x[N], centre[N], signs[ROUNDS][WIDE];
+        float x[N], centre[N];
+        Rotation<D> rotation;
 
         /* What does not depend on the query. */
         __device__ __forceinline__ void load(const dci_gpu_score_args &a, const ScoreJob &job, int lane)
@@ -55,41 +56,7 @@ template <int D> struct Turned {
 #pragma unroll
                 for (int e = 0; e < N; e++)
                         centre[e] = __ldcg(from + 32 * e + lane);
-#pragma unroll
-                for (int r = 0; r < ROUNDS; r++)
-#pragma unroll
-                        for (int e = 0; e < WIDE; e++)
-                                signs[r][e] = __ldcg(a.signs + (PART == D ? 2 * r : r) * PART + 32 * e + lane);
-        }
-
-        /* As dci_rotate: stages from the widest to the narrowest. Nothing is fused: the same bits. */
-        __device__ __forceinline__ void rotate(int lane)
-        {
-#pragma unroll
-                for (int r = 0; r < ROUNDS; r++) {
-                        const int first = PART != D && r % 2 == 1 ? N - WIDE : 0;
-#pragma unroll
-                        for (int e = 0; e < WIDE; e++)
-                                x[first + e] = __fmul_rn(x[first + e], signs[r][e]);
-#pragma unroll
-                        for (int half = WIDE / 2; half > 0; half /= 2)
-#pragma unroll
-                                for (int e = 0; e < WIDE; e++)
-                                        if ((e & half) == 0) {
-                                                const float low = x[first + e], high = x[first + e + half];
-                                                x[first + e] = __fadd_rn(low, high);
-                                                x[first + e + half] = __fsub_rn(low, high);
-                                        }
-#pragma unroll
-                        for (int half = 16; half > 0; half /= 2)
-#pragma unroll
-                                for (int e = 0; e < WIDE; e++) {
-                                        const float own = x[first + e];
-                                        const float other = __shfl_xor_sync(SCORE_ALL, own, half);
-                                        x[first + e] =
-                                                (lane & half) == 0 ? __fadd_rn(own, other) : __fsub_rn(other, own);
-                                }
-                }
+                rotation.load(a.signs, lane);
         }
 
         /* As dci_coder_query. */
@@ -103,7 +70,7 @@ template <int D> struct Turned {
                         x[e] = raw.get(a, e);
                         fixed = __fmaf_rn(x[e], centre[e], fixed);
                 }
-                rotate(lane);
+                rotation.turn(x, lane);
 #pragma unroll
                 for (int e = 0; e < N; e++)
                         most = fmaxf(most, fabsf(x[e]));

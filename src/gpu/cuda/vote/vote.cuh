@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 the dci authors */
 /* Votes (args/votes.h): tables of codes, and votes by them.
  *
- * A block's table has a nibble for each code, in 32 words: one to a bank of shared memory, so that whatever codes a
- * warp looks up, it waits for none. */
+ * A block's table has a nibble for each code, in 32 words, one to a bank of shared memory: look-ups of a warp never
+ * conflict. */
 #ifndef DCI_GPU_CUDA_VOTE_VOTE_CUH
 #define DCI_GPU_CUDA_VOTE_VOTE_CUH
 
@@ -27,7 +27,7 @@ static __device__ __forceinline__ VoteJob vote_job_of(const dci_gpu_vote_args &a
 {
         VoteJob job;
         job.list = score_job_of(a.score);
-        DCI_GPU_VOTED(job.wanted, job.list.n_candidates, a.candidate_share, a.least);
+        DCI_VOTED(job.wanted, job.list.n_candidates, a.candidate_share, a.least);
         job.votes = job.wanted < job.list.n_candidates;
         job.n_ranges = (job.list.n_candidates + DCI_GPU_VOTE_RANGE - 1) / DCI_GPU_VOTE_RANGE;
         return job;
@@ -72,49 +72,6 @@ struct TableShared {
         uint32_t counts[DCI_VOTE_CODES];
         float queries[DCI_GPU_MAX_GROUP][DCI_VOTE_BLOCK]; /* rotated: the block's coordinates */
         uint32_t tiers[DCI_VOTE_TIERS];
-};
-
-/* Signs of a rotation's rounds, and a query: coordinates 32 e + lane. As dci_rotate, to the bit. */
-template <int DIM> struct Rotation {
-        static constexpr int n_words = DIM / 32, part = DIM == 96 ? 64 : DIM, n = part / 32,
-                             every = part == DIM ? 2 : 1, n_rounds = 6 / every;
-        float signs[n_rounds][n];
-
-        __device__ __forceinline__ void load(const float *from, int lane)
-        {
-#pragma unroll
-                for (int r = 0; r < n_rounds; r++)
-#pragma unroll
-                        for (int e = 0; e < n; e++)
-                                signs[r][e] = __ldca(from + r * every * part + 32 * e + lane);
-        }
-        __device__ __forceinline__ void turn(float (&y)[n_words], int lane) const
-        {
-#pragma unroll
-                for (int r = 0; r < n_rounds; r++) {
-                        const int at = every == 1 && r % 2 == 1 ? n_words - n : 0;
-#pragma unroll
-                        for (int e = 0; e < n; e++)
-                                y[at + e] = __fmul_rn(y[at + e], signs[r][e]);
-#pragma unroll
-                        for (int half = n / 2; half > 0; half /= 2)
-#pragma unroll
-                                for (int e = 0; e < n; e++)
-                                        if ((e & half) == 0) {
-                                                const float low = y[at + e], high = y[at + e + half];
-                                                y[at + e] = __fadd_rn(low, high);
-                                                y[at + e + half] = __fsub_rn(low, high);
-                                        }
-#pragma unroll
-                        for (int d = 16; d > 0; d /= 2)
-#pragma unroll
-                                for (int e = 0; e < n; e++) {
-                                        const float other = __shfl_xor_sync(SCORE_ALL, y[at + e], d);
-                                        y[at + e] = (lane & d) != 0 ? __fsub_rn(other, y[at + e])
-                                                                    : __fadd_rn(y[at + e], other);
-                                }
-                }
-        }
 };
 
 /* Rotates all queries, and keeps what they have in block number `block`: here, and for the estimates. */
